@@ -5,7 +5,7 @@ Takes edge vectors, never positions; reads no files and builds no neighbour list
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -33,5 +33,6 @@ class AtomicGraph:
 
     def to(self, device: torch.device | str) -> AtomicGraph:
         """Return the same graph with every tensor on `device`."""
-        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        return AtomicGraph(**{k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in values.items()})
+        names = ("edge_vectors", "senders", "receivers", "species", "batch", "volumes")
+        moved: dict[str, Any] = {name: getattr(self, name).to(device) for name in names}
+        return replace(self, **moved)
