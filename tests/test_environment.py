@@ -21,8 +21,10 @@ def test_defaults_are_those_of_the_documented_table() -> None:
     assert environment.tp_dbwd_group_budget == 50
     assert environment.tp_bwd_csr_min_deg == 64
     assert environment.tp_bwd_csr_slots is None
-    assert environment.tp_bwd_split is None and environment.tp_dbwd_split is None
-    assert environment.tp_peak_aware_groups and environment.tp_split_input_rank
+    assert environment.tp_bwd_split is None
+    assert environment.tp_dbwd_split is None
+    assert environment.tp_peak_aware_groups
+    assert environment.tp_split_input_rank
     assert not environment.deterministic
     assert environment.cache_dir == Path("~/.cache/flashcart").expanduser()
 
