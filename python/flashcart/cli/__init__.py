@@ -1,0 +1,1 @@
+"""Command-line tools; nothing heavy is imported before arguments are parsed."""

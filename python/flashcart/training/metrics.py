@@ -1,0 +1,83 @@
+"""Metrics of a whole data set: exact, whatever the batches were.
+
+Takes predictions and labels batch by batch, returns the value of every term over all of them: sums and counts are
+added up first, then turned into a value (the RMSE of a set, not the mean of the RMSEs of its batches).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from flashcart.training.loss import Partial, merge, partial, residuals, value
+
+if TYPE_CHECKING:
+    from flashcart.config_keys import LossTerm
+    from flashcart.data.batching import LabelledBatch
+    from flashcart.potential import Prediction
+
+_UNITS = {"energy": "eV", "forces": "eV/Å", "stress": "eV/Å^3", "virials": "eV"}
+_NORMALIZED_UNITS = {"per_atom": "/atom", "per_sqrt_atom": "/√atom", "none": ""}
+
+
+def unit(term: LossTerm) -> str:
+    """Return the unit of a term's value, such as eV/atom or (eV/Å)²."""
+    base = _UNITS[term.property] + _NORMALIZED_UNITS[term.normalization]
+    if term.reduce in ("sse", "mse", "huber_sum", "huber_mean"):
+        return f"({base})²" if "/" in base else f"{base}²"
+    return base
+
+
+def metric_name(term: LossTerm) -> str:
+    """Return the name of a term with its unit, such as energy_per_atom_rmse[eV/atom]."""
+    normalization = "" if term.normalization == "none" else f"_{term.normalization}"
+    delta = f"_{term.delta:g}" if term.reduce.startswith("huber") else ""
+    return f"{term.property}{normalization}_{term.reduce}{delta}[{unit(term)}]"
+
+
+@dataclass
+class Metrics:
+    """Sums and counts of some terms over the batches seen so far."""
+
+    terms: Sequence[LossTerm]
+    partials: dict[str, Partial] = field(default_factory=dict)
+
+    def add(self, prediction: Prediction, batch: LabelledBatch) -> None:
+        """Add a batch; per-structure loss weights do not count here."""
+        n_atoms = torch.bincount(batch.graph.batch, minlength=batch.graph.n_structures)
+        errors = {prop: residuals(prop, prediction, batch) for prop in {term.property for term in self.terms}}
+        for name, term in self._named_terms():
+            part = partial(term, errors[term.property], n_atoms)
+            part = Partial(part.total.detach(), part.count)
+            self.partials[name] = merge(term, self.partials[name], part) if name in self.partials else part
+
+    def values(self) -> dict[str, float]:
+        """Return name -> value; NaN for a term that has met no label."""
+        result = {}
+        for name, term in self._named_terms():
+            part = self.partials.get(name)
+            result[name] = float(value(term, part)) if part is not None and part.count > 0 else math.nan
+        return result
+
+    def weighted_sum(self) -> float:
+        """Return the sum of weight x value over the terms; NaN if one of them has met no label."""
+        values = self.values()
+        return sum(term.weight * values[metric_name(term)] for term in self.terms)
+
+    def state(self) -> dict[str, list[float]]:
+        """Return what `load_state` needs, in numbers that JSON keeps exactly."""
+        return {name: [float(part.total), float(part.count)] for name, part in self.partials.items()}
+
+    def load_state(self, state: dict[str, list[float]], device: torch.device) -> None:
+        """Continue from what `state` returned."""
+        for name, numbers in state.items():
+            total, count = (torch.tensor(number, dtype=torch.float64, device=device) for number in numbers)
+            self.partials[name] = Partial(total, count)
+
+    def _named_terms(self) -> list[tuple[str, LossTerm]]:
+        """Return each term once, though it may stand in the configuration with several weights."""
+        return list({metric_name(term): term for term in self.terms}.items())
