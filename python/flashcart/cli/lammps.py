@@ -24,9 +24,16 @@ NOT_BUILT = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
-    arguments = _parser().parse_args(argv)
-    commands = {"check": _check, "run": _run, "path": _path}
-    return exit_code_of(lambda: commands[arguments.command](arguments), name=NAME, debug=arguments.debug)
+    words = list(sys.argv[1:] if argv is None else argv)
+    # What follows `run` is LAMMPS's, whatever it looks like.
+    end = words.index("run") + 1 if "run" in words and "--help" not in words else len(words)
+    arguments = _parser().parse_args(words[:end])
+    commands = {
+        "check": lambda: _check(arguments.deck),
+        "run": lambda: _run(words[end:]),
+        "path": _path,
+    }
+    return exit_code_of(commands[arguments.command], name=NAME, debug=arguments.debug)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -44,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _path(arguments: argparse.Namespace) -> int:
+def _path() -> int:
     path = plugin_path()
     if path is None:
         raise UserError(NOT_BUILT)
@@ -52,19 +59,18 @@ def _path(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _check(arguments: argparse.Namespace) -> int:
+def _check(deck: Path | None) -> int:
     from flashcart.cli.lammps_check import check
 
     failures = 0
-    for finding in check(arguments.deck):
+    for finding in check(deck):
         print(finding)
         failures += not finding.good
     print("All checks passed." if not failures else f"{failures} of these checks failed.")
     return FAILED if failures else DONE
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    options = list(arguments.options)
+def _run(options: Sequence[str]) -> int:
     place = next((k for k, word in enumerate(options[:-1]) if word in ("-in", "-i")), None)
     if place is None:
         raise UserError("run: name the deck: run -in deck [options of lmp].")
@@ -80,7 +86,7 @@ def _run(arguments: argparse.Namespace) -> int:
     except ImportError as error:
         raise UserError(f"LAMMPS's Python module cannot be imported ({error}); install flashcart[lammps].") from error
     try:
-        host = lammps.lammps(cmdargs=options)
+        host = lammps.lammps(cmdargs=list(options))
         host.file(str(deck))
         host.close()
     except Exception as error:
