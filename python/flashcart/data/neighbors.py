@@ -31,7 +31,7 @@ class NeighborList(NamedTuple):
 def neighbor_list(positions: npt.ArrayLike, cell: npt.ArrayLike, pbc: npt.ArrayLike, r_max: float) -> NeighborList:
     """Return the edges strictly shorter than `r_max` (Å).
 
-    positions: [n_atoms, 3], Å, inside the cell or not. cell: [3, 3], rows are the cell vectors, Å, of either handedness;
+    positions: [n_atoms, 3], Å, inside the cell or not. cell: [3, 3], Å, rows are the cell vectors, of either handedness,
     zero where there is none. pbc: [3], the periodic directions. Raises DataError where the periodic cell vectors do
     not span a space of their number.
     """
@@ -72,9 +72,8 @@ def _edge_order(
     lowest = shifts.min(axis=0)
     extent = [int(size) for size in shifts.max(axis=0) - lowest + 1]
     if n_atoms * n_atoms * extent[0] * extent[1] * extent[2] >= 2**62:
-        return np.lexsort((*shifts.T[::-1], senders, receivers))
+        return np.asarray(np.lexsort((*shifts.T[::-1], senders, receivers)), dtype=np.int64)
     number = receivers * n_atoms + senders
     for axis in range(3):
         number = number * extent[axis] + (shifts[:, axis] - lowest[axis])
-    order: npt.NDArray[np.int64] = np.argsort(number, kind="stable")
-    return order
+    return np.argsort(number, kind="stable")
