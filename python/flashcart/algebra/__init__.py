@@ -1,0 +1,1 @@
+"""Exact algebra of irreducible Cartesian tensors (sympy), lowered to contractions."""

@@ -1,0 +1,1 @@
+"""Intermediate representation: polynomials over indexed rows, closed under differentiation. numpy only."""

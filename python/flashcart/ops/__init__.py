@@ -1,0 +1,1 @@
+"""Running contractions: the cache of generated files and the differentiable op."""

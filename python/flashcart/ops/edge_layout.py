@@ -1,0 +1,144 @@
+"""Edges grouped by receiver, once per neighbour list.
+
+Receivers with similar numbers of edges are put together and padded to the largest, so that a group is a dense
+`[receivers, degree]` array and sums over edges are batched matrix products.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+# Within a group the smallest degree is at least this share of the largest.
+LEAST_FILL = 0.8
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class EdgeGroup:
+    """n receivers with `degree` edge places each.
+
+    Attributes:
+        receivers: [n] node rows.
+        edges: [n * degree] edge of each place (0 on padding), or the slice they fill without gaps.
+        real: [n * degree] bool, False on padding; None where there is none.
+        places: positions of real places, None where there is no padding.
+    """
+
+    receivers: Tensor
+    n_receivers: int
+    degree: int
+    edges: Tensor | slice
+    real: Tensor | None
+    places: Tensor | None
+    real_edges: Tensor | None
+
+    def take(self, x: Tensor, dim: int) -> Tensor:
+        """The group's edges of an edge array, along `dim`."""
+        if isinstance(self.edges, slice):
+            return x[self.edges] if dim == 0 else x[:, self.edges]
+        return x.index_select(dim, self.edges)
+
+    def put(self, out: Tensor, value: Tensor, dim: int) -> None:
+        """Write real places back to an edge array, along `dim`."""
+        if isinstance(self.edges, slice):
+            target = out[self.edges] if dim == 0 else out[:, self.edges]
+            target.copy_(value)
+        elif self.places is None:
+            out.index_copy_(dim, self.edges, value)
+        else:
+            assert self.real_edges is not None
+            out.index_copy_(dim, self.real_edges, value.index_select(dim, self.places))
+
+
+@dataclass
+class EdgeLayout:
+    """The receivers of one neighbour list, ordered by degree; `groups` cuts them into pieces of a given size."""
+
+    nodes: Integers  # receivers that have edges, in processing order
+    degrees: Integers  # their numbers of edges
+    starts: Integers  # where their edges start in `order`
+    order: Integers | None  # edges sorted by receiver, None where they already are
+    device: torch.device
+    _groups: dict[int, tuple[EdgeGroup, ...]] = field(default_factory=dict)
+
+    def groups(self, n_edges: int) -> tuple[EdgeGroup, ...]:
+        """Groups of at most about `n_edges` places (at least one receiver each)."""
+        if n_edges not in self._groups:
+            self._groups[n_edges] = tuple(self._cut(n_edges))
+        return self._groups[n_edges]
+
+    def _cut(self, n_edges: int) -> list[EdgeGroup]:
+        groups, start = [], 0
+        while start < len(self.nodes):
+            degree = int(self.degrees[start])
+            stop = min(len(self.nodes), start + max(1, n_edges // degree))
+            # degrees fall: the first one below the share of the largest ends the group
+            fits = int(np.searchsorted(-self.degrees[start:stop], -LEAST_FILL * degree, side="right"))
+            stop = start + max(1, fits)
+            groups.append(self._group(start, stop, degree))
+            start = stop
+        return groups
+
+    def _group(self, start: int, stop: int, degree: int) -> EdgeGroup:
+        nodes, degrees = self.nodes[start:stop], self.degrees[start:stop]
+        places = self.starts[start:stop, None] + np.arange(degree)
+        real = (np.arange(degree) < degrees[:, None]).ravel()
+        edges = np.where(real, places.ravel(), 0)
+        if self.order is not None:
+            edges = np.where(real, self.order[edges], 0)
+        elif real.all() and (np.diff(edges) == 1).all():
+            whole = slice(int(edges[0]), int(edges[-1]) + 1)
+            return EdgeGroup(self._tensor(nodes), len(nodes), degree, whole, None, None, None)
+        if real.all():
+            return EdgeGroup(self._tensor(nodes), len(nodes), degree, self._tensor(edges), None, None, None)
+        positions = np.flatnonzero(real)
+        return EdgeGroup(
+            self._tensor(nodes),
+            len(nodes),
+            degree,
+            self._tensor(edges),
+            torch.from_numpy(real).to(self.device),
+            self._tensor(positions),
+            self._tensor(edges[positions]),
+        )
+
+    def _tensor(self, values: Integers) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
+
+
+def _build(receivers: Tensor, n_nodes: int) -> EdgeLayout:
+    rows = receivers.detach().cpu().numpy()
+    counts = np.bincount(rows, minlength=n_nodes)
+    order = None if bool((np.diff(rows) >= 0).all()) else np.argsort(rows, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    nodes = np.flatnonzero(counts)
+    if len(nodes) and counts[nodes].min() != counts[nodes].max():
+        nodes = nodes[np.argsort(-counts[nodes], kind="stable")]
+    return EdgeLayout(nodes, counts[nodes], starts[nodes], order, receivers.device)
+
+
+_LAYOUTS: dict[int, tuple[weakref.ref[Tensor], int, int, EdgeLayout]] = {}
+
+
+def edge_layout(receivers: Tensor, n_nodes: int) -> EdgeLayout:
+    """The layout of a neighbour list; remembered as long as the tensor lives and is not written to.
+
+    Args:
+        receivers: [n_edges] int64.
+        n_nodes: number of nodes.
+    """
+    name = id(receivers)
+    known = _LAYOUTS.get(name)
+    if known is not None and known[0]() is receivers and known[1:3] == (receivers._version, n_nodes):
+        return known[3]
+    layout = _build(receivers, n_nodes)
+    reference = weakref.ref(receivers, lambda _: _LAYOUTS.pop(name, None))
+    _LAYOUTS[name] = (reference, receivers._version, n_nodes, layout)
+    return layout

@@ -1,0 +1,141 @@
+"""The folder of generated files: contractions by request, contractions by key, kernels by content.
+
+Every file ends with a checksum of what stands before it, is written to a temporary name and renamed, and is made again
+where it is missing, cut short or changed. So several processes may start at once on one shared folder, and versions stand
+side by side (the names hash what made the file). Where the folder cannot be written, a temporary one serves this process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import warnings
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+import flashcart
+from flashcart.environment import read_environment
+from flashcart.ir.contraction import Contraction, parse
+from flashcart.ir.requests import ExpansionRequest, ProductRequest, request_name
+
+_CHECKSUM = "# sha256 "
+
+
+@lru_cache(maxsize=1)
+def cache_folder() -> Path:
+    """The folder in use: FLASHCART_CACHE_DIR or its default; a temporary one, with one warning, where that fails.
+
+    A folder that can be read but not written is used as it is as long as nothing is missing from it.
+    """
+    return read_environment().cache_dir.expanduser()
+
+
+@lru_cache(maxsize=1)
+def _temporary_folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="flashcart-cache-"))
+    warnings.warn(
+        f"the cache folder {cache_folder()} cannot be written; using {folder} for this process. "
+        "Set FLASHCART_CACHE_DIR to a writable folder to keep generated files.",
+        stacklevel=2,
+    )
+    return folder
+
+
+def stored(name: str, make: Callable[[], str]) -> tuple[str, Path]:
+    """The text of a cached file, made where it is missing or damaged.
+
+    Args:
+        name: path below the cache folder.
+        make: returns the text.
+
+    Returns:
+        The text without its checksum line, and the file that holds it.
+    """
+    path = cache_folder() / name
+    text = read_checked(path)
+    if text is not None:
+        return text, path
+    text = make()
+    try:
+        write_checked(path, text)
+    except OSError:
+        path = _temporary_folder() / name
+        write_checked(path, text)
+    return text, path
+
+
+def read_checked(path: Path) -> str | None:
+    """The text of a file with a right checksum line, else None."""
+    try:
+        content = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    text, mark, checksum = content.rpartition(_CHECKSUM)
+    return text if mark and checksum.strip() == _digest(text) else None
+
+
+def write_checked(path: Path, text: str) -> None:
+    """Write text and checksum to a temporary file beside `path` and rename it.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(f"{text}{_CHECKSUM}{_digest(text)}\n")
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+@lru_cache(maxsize=1)
+def generator_hash() -> str:
+    """Hash of the sources that turn a request into a contraction."""
+    root = Path(flashcart.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted([*(root / "algebra").glob("*.py"), *(root / "ir").glob("*.py")]):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+_known: dict[str, Contraction] = {}
+
+
+def contraction_of_request(
+    request: ExpansionRequest | ProductRequest, make: Callable[[], Contraction]
+) -> Contraction:
+    """The contraction of a request; `make` (which needs sympy) is called on a cache miss only."""
+    text, _ = stored(f"requests/{request_name(request)}-{generator_hash()}.txt", lambda: make().text)
+    program = parse(text)
+    return _known.setdefault(program.key, program)
+
+
+def key_of(program: Contraction) -> str:
+    """The key of a contraction, resolvable by `contraction_of_key` here and, through its file, in later processes."""
+    if program.key not in _known:
+        stored(f"contractions/{program.key}.txt", lambda: program.text)
+        _known[program.key] = program
+    return program.key
+
+
+def contraction_of_key(key: str) -> Contraction:
+    """The contraction that a key names.
+
+    Raises:
+        KeyError: no contraction of this key was ever registered in this process or cache folder.
+    """
+    if key not in _known:
+        text = read_checked(cache_folder() / f"contractions/{key}.txt")
+        if text is None:
+            raise KeyError(f"no contraction with key {key} in {cache_folder()}")
+        _known[key] = parse(text)
+    return _known[key]
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,199 @@
+"""Rows of a contraction and the pieces they are processed in.
+
+`Rows` is what generated torch code (flashcart.emit.torch_source) asks for its senders, receivers and pieces. Arrays are
+component first: `[components, rows, channels]`, or `[components, rows]` without channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from flashcart.ops.edge_layout import EdgeGroup, edge_layout
+
+# Numbers in the temporaries of one piece: about 1 MB in float32, which stays in the processor's cache.
+PIECE = 2**18
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The iteration space of one evaluation.
+
+    Attributes:
+        senders, receivers: [n_rows] int64, or None where nothing is indexed.
+        n_rows: number of rows.
+        n_nodes: rows of indexed outputs.
+        n_channels: channels, 1 where there are none.
+        like: a tensor with the dtype and device of the operands.
+    """
+
+    senders: Tensor | None
+    receivers: Tensor | None
+    n_rows: int
+    n_nodes: int
+    n_channels: int
+    like: Tensor
+
+    def zeros(self, components: int, index: str, channels: bool) -> Tensor:
+        """A zero output, component first."""
+        n = {"row": self.n_rows, "shared": 1}.get(index, self.n_nodes)
+        if channels:
+            return self.like.new_zeros(components, n, self.n_channels)
+        return self.like.new_zeros(n, components).t()
+
+    def parts(self, n_monomials: int) -> Iterator[Part]:
+        """Consecutive rows whose monomials fit the cache; all rows at once on an accelerator."""
+        size = max(16, PIECE // max(1, n_monomials * self.n_channels))
+        if self.like.device.type != "cpu":
+            size = max(1, self.n_rows)
+        for start in range(0, self.n_rows, size):
+            yield Part(self, start, min(self.n_rows, start + size))
+
+    def walk(self, n_q: int) -> Iterator[Chunk]:
+        """Groups of receivers with similar numbers of edges, padded to the largest."""
+        if self.n_rows == 0:
+            return
+        assert self.receivers is not None
+        size = max(1, PIECE // max(1, n_q * self.n_channels)) if self.like.device.type == "cpu" else self.n_rows
+        for group in edge_layout(self.receivers, self.n_nodes).groups(size):
+            yield Chunk(self, group)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A range of rows."""
+
+    rows: Rows
+    start: int
+    stop: int
+
+    def take(self, x: Tensor, index: str) -> Tensor:
+        """The part's rows of an operand, [components, n, channels or 1]."""
+        x = x if x.ndim == 3 else x.unsqueeze(2)
+        if index == "shared":
+            return x
+        if index == "row":
+            return x[:, self.start : self.stop]
+        return x.index_select(1, self._index(index))
+
+    def ones(self) -> Tensor:
+        """The empty product."""
+        return self.rows.like.new_ones(1, self.stop - self.start, 1)
+
+    def over_channels(self, m: Tensor) -> Tensor:
+        """Sum over channels; an operand without channels counts once per channel."""
+        times = self.rows.n_channels // m.shape[2]
+        return m.sum(2, keepdim=True) * times if times != 1 else m.sum(2, keepdim=True)
+
+    def over_rows(self, m: Tensor) -> Tensor:
+        """Sum over the rows of the part; a shared operand counts once per row."""
+        times = (self.stop - self.start) // m.shape[1]
+        return m.sum(1, keepdim=True) * times if times != 1 else m.sum(1, keepdim=True)
+
+    def add(self, out: Tensor, index: str, table: Tensor, m: Tensor) -> None:
+        """`out[rows of the part] += table @ m`."""
+        value = (table @ m.reshape(m.shape[0], -1)).view(table.shape[0], *m.shape[1:])
+        out = out if out.ndim == 3 else out.unsqueeze(2)
+        if index == "shared":
+            out += value
+        elif index == "row":
+            out[:, self.start : self.stop] += value
+        else:
+            n = self.stop - self.start
+            value = value.expand(out.shape[0], n, out.shape[2])
+            _add_rows(out, self._index(index), value)
+
+    def _index(self, index: str) -> Tensor:
+        whole = self.rows.senders if index == "sender" else self.rows.receivers
+        assert whole is not None
+        return whole[self.start : self.stop]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A group of n receivers with D edges each (padding included); see `_WalkWriter` for the shapes."""
+
+    rows: Rows
+    group: EdgeGroup
+
+    @property
+    def _shape(self) -> tuple[int, int, int]:
+        return self.group.n_receivers, self.group.degree, self.rows.n_channels
+
+    def new(self, components: int) -> Tensor:
+        """Zeros [components, n, D, C]."""
+        return self.rows.like.new_zeros(components, *self._shape)
+
+    def empty(self, components: int) -> Tensor:
+        """Room for [components, n, D, C]."""
+        return self.rows.like.new_empty(components, *self._shape)
+
+    def new_edge_components(self, components: int) -> Tensor:
+        """Zeros [n, D, components]."""
+        return self.rows.like.new_zeros(*self._shape[:2], components)
+
+    def take(self, x: Tensor, index: str) -> Tensor:
+        """An operand at the chunk's edges, [components, n, D, C], or [components, 1, 1, C] if shared."""
+        if index == "shared":
+            return x.unsqueeze(2)
+        if index == "sender":
+            assert self.rows.senders is not None
+            taken = x.index_select(1, self.group.take(self.rows.senders, 0))
+        else:
+            taken = self.group.take(x, 1)
+        return taken.reshape(x.shape[0], *self._shape)
+
+    def from_receivers(self, x: Tensor) -> Tensor:
+        """A node array at the chunk's receivers, [components, n, C]."""
+        return x.index_select(1, self.group.receivers)
+
+    def edge_components(self, x: Tensor) -> Tensor:
+        """An array without channels at the chunk's edges, [n, D, components], zero on padding."""
+        taken = self.group.take(x.t(), 0)
+        if self.group.real is not None:
+            taken = taken * self.group.real.to(taken.dtype).unsqueeze(1)
+        return taken.view(*self._shape[:2], x.shape[0])
+
+    def spread(self, table: Tensor, nodes: Tensor, n_q: int, n_edge: int) -> Tensor:
+        """`table^T @ nodes`, as [q, n, edge component, C]."""
+        k, n, channels = nodes.shape
+        spread = table.t() @ nodes.reshape(k, n * channels)
+        return spread.view(n_q, n_edge, n, channels).transpose(1, 2)
+
+    def collect(self, table: Tensor, b: Tensor) -> Tensor:
+        """`table @ b` for b [q, n, edge component, C], as [pivot component, n, C]."""
+        n_q, n, n_edge, channels = b.shape
+        flat = b.transpose(1, 2).reshape(n_q * n_edge, n * channels)
+        return (table @ flat).view(-1, n, channels)
+
+    def store_receivers(self, out: Tensor, value: Tensor) -> None:
+        """Each receiver stands in one chunk: a plain copy."""
+        out.index_copy_(1, self.group.receivers, value)
+
+    def store_edge_components(self, out: Tensor, value: Tensor) -> None:
+        """Each edge stands in one chunk: a plain copy, padding dropped."""
+        self.group.put(out.t(), value.view(-1, value.shape[2]), 0)
+
+    def store(self, out: Tensor, index: str, value: Tensor) -> None:
+        """Per-edge values [components, n, D, C] to a row, shared or sender output."""
+        if index == "shared":
+            out += value.sum((1, 2)).unsqueeze(1)
+            return
+        flat = value.view(value.shape[0], -1, value.shape[3])
+        if index == "row":
+            self.group.put(out, flat, 1)
+            return
+        assert self.rows.senders is not None
+        # Padding adds zeros to the sender of edge 0: `edge_components` vanish there, and with them every gradient.
+        _add_rows(out, self.group.take(self.rows.senders, 0), flat)
+
+
+def _add_rows(out: Tensor, index: Tensor, value: Tensor) -> None:
+    """`out[:, index] += value` for component-first arrays, as one addition along the first dimension (the fast one)."""
+    k, n, channels = out.shape
+    offsets = torch.arange(0, k * n, n, device=out.device).unsqueeze(1)
+    flat = (index.unsqueeze(0) + offsets).view(-1)
+    out.view(k * n, channels).index_add_(0, flat, value.reshape(-1, channels))
