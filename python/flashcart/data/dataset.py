@@ -47,7 +47,7 @@ class Sample:
     pbc: npt.NDArray[np.bool_]
     receivers: npt.NDArray[np.int32]
     senders: npt.NDArray[np.int32]
-    shifts: npt.NDArray[np.int16] | npt.NDArray[np.int32]
+    shifts: npt.NDArray[np.signedinteger]
     energy: float
     forces: npt.NDArray[np.float64] | None
     stress: npt.NDArray[np.float64] | None
@@ -63,6 +63,11 @@ class Sample:
     def n_edges(self) -> int:
         """Number of directed edges."""
         return len(self.receivers)
+
+    @property
+    def is_free_atom(self) -> bool:
+        """Whether this is one atom without neighbours, so that its energy is the element's offset."""
+        return self.n_atoms == 1 and self.n_edges == 0
 
     @property
     def volume(self) -> float:
@@ -164,12 +169,12 @@ def require_edges(dataset: Dataset) -> None:
 def split_dataset(dataset: Dataset, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
     """Return (training, validation) sets, about `fraction` of the frames in the second.
 
-    Frames of one group stay together. Frames of a single atom stay in training, whose offsets they define. Both parts
+    Frames of one group stay together. Free atoms stay in training, whose offsets they define. Both parts
     keep the order of the file. Raises DataError where a part would be empty.
     """
     groups: dict[str, list[int]] = {}
     for index, sample in enumerate(dataset.samples):
-        if sample.n_atoms > 1:
+        if not sample.is_free_atom:
             groups.setdefault(f"frame {index}" if sample.group is None else sample.group, []).append(index)
     names = list(groups)
     order = np.random.default_rng([seed, len(dataset)]).permutation(len(names))

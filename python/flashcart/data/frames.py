@@ -7,6 +7,7 @@ line. Holds one frame in memory. Labels are not looked at. Frames and atoms coun
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,11 +43,10 @@ class FramePlace:
 
 @dataclass(frozen=True)
 class Frame:
-    """One structure as the file has it; `comment` is the line with its keys."""
+    """One structure as ASE reads it, and its place."""
 
     place: FramePlace
     atoms: ase.Atoms
-    comment: str
 
 
 def read_frames(path: str | Path, progress: Progress | None = None) -> Iterator[Frame]:
@@ -107,13 +107,22 @@ def _parse(lines: Sequence[bytes], place: FramePlace) -> Frame:
         texts = [line.decode("utf-8") for line in lines]
     except UnicodeDecodeError:
         raise place.error("the frame is not UTF-8 text.") from None
+    if not _names_positions(texts[1]):
+        raise place.error("the Properties of the frame do not name species and pos.", line=place.line + 1)
     try:
         atoms = next(read_xyz(io.StringIO("".join(texts)), index=0))
     except Exception as error:
         raise _explain(texts, place, error) from None
     for index in np.flatnonzero(atoms.numbers == 0):
         raise place.error(f"atom {index} has no element ({texts[2 + index].split()[0]!r}).", atom=int(index))
-    return Frame(place, atoms, texts[1])
+    return Frame(place, atoms)
+
+
+def _names_positions(comment: str) -> bool:
+    """Say whether `Properties`, where there are any, are triples that name species and positions; ASE does not ask."""
+    match = re.search(r"\bProperties=[\"']?([^\"'\s]+)", comment)
+    parts = match[1].split(":") if match else ["species", "S", "1", "pos", "R", "3"]
+    return len(parts) % 3 == 0 and "pos" in parts[::3] and ("species" in parts[::3] or "Z" in parts[::3])
 
 
 def _explain(texts: Sequence[str], place: FramePlace, error: Exception) -> DataError:

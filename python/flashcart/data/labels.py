@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from ase.io.extxyz import key_val_str_to_dict
 
 from flashcart.config import Config
 from flashcart.data.frames import Frame
@@ -57,8 +56,8 @@ def read_labels(frame: Frame, keys: LabelKeys, sources: dict[str, str]) -> Label
 
     A label is looked for under its configured key and, if that is absent, among the results that ASE attaches to a
     calculator (energy, forces, stress). `sources` remembers over the frames of a file where each label was found,
-    and is added to: one file must not mix the two. Raises DataError for a label that is missing, mixed, malformed or not
-    finite, and for a stress label of a cell without volume.
+    and is added to: one file must not mix the two. Raises DataError for a label that is missing, mixed, malformed or
+    not finite, and for a stress label of a cell without volume.
     """
     return Labels(
         energy=_energy(frame, keys, sources),
@@ -130,12 +129,10 @@ def _stress(frame: Frame, keys: LabelKeys, sources: dict[str, str]) -> Array | N
     if value is None:
         return None
     if volume == 0.0:
-        pbc = " ".join("FT"[flag] for flag in frame.atoms.pbc)
+        pbc = " ".join("FT"[int(flag)] for flag in frame.atoms.pbc)
         raise frame.place.error(f"{name} belongs to a cell without volume (pbc {pbc}): stress is not defined there.")
-    order = keys.stress_order
-    if virial is None and sources.get("stress") == "stress" and order != _VOIGT_ORDER:
-        # ASE has turned 3x3 input into its own order; the frame's own text still tells the two apart.
-        value = key_val_str_to_dict(frame.comment)["stress"]
+    # Under the plain key ASE takes 3x3 numbers only and has put them into its own order.
+    order = _VOIGT_ORDER if virial is None and sources["stress"] == "stress" else keys.stress_order
     tensor = _symmetric_tensor(frame, value, order, name)
     return tensor if virial is None else -tensor / volume
 

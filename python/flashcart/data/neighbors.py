@@ -31,9 +31,9 @@ class NeighborList(NamedTuple):
 def neighbor_list(positions: npt.ArrayLike, cell: npt.ArrayLike, pbc: npt.ArrayLike, r_max: float) -> NeighborList:
     """Return the edges strictly shorter than `r_max` (Å).
 
-    positions: [n_atoms, 3], Å, inside the cell or not. cell: [3, 3], Å, rows are the cell vectors, of either handedness,
-    zero where there is none. pbc: [3], the periodic directions. Raises DataError where the periodic cell vectors do
-    not span a space of their number.
+    positions: [n_atoms, 3], Å, inside the cell or not. cell: [3, 3], Å, rows are the cell vectors, of either
+    handedness, zero where there is none. pbc: [3], the periodic directions. Raises DataError where the periodic cell
+    vectors do not span a space of their number.
     """
     points = np.array(positions, dtype=np.float64).reshape(-1, 3)
     vectors = np.array(cell, dtype=np.float64)

@@ -61,10 +61,10 @@ def fit_statistics(dataset: Dataset, settings: OffsetSettings | None = None) -> 
 def fit_offsets(dataset: Dataset, settings: OffsetSettings) -> tuple[Array, tuple[str, ...]]:
     """Return the energy of each element's free atom (eV) as far as the data tell, and how it was found.
 
-    Elements of isolated_atom_energies, else of frames of one atom, have exactly these. The others are fitted: prior
-    plus the smallest correction that minimises the squared error of energies per atom. The prior is atomic_shifts, else
-    for every element the mean energy per atom. What the compositions cannot tell apart stays at the prior, so that a
-    set of a single composition gives finite, equal corrections, and one odd frame moves nothing else.
+    Elements of isolated_atom_energies, else of frames of one atom without neighbours, have exactly these. The others
+    are fitted: prior plus the smallest correction that minimises the squared error of energies per atom. The prior is
+    atomic_shifts, else for every element the mean energy per atom. What the compositions cannot tell apart stays at the
+    prior, so that a set of a single composition gives offsets of the size of energies per atom.
     """
     elements = dataset.elements
     counts = _compositions(dataset)
@@ -77,7 +77,8 @@ def fit_offsets(dataset: Dataset, settings: OffsetSettings) -> tuple[Array, tupl
     if settings.atomic_shifts is not None and not settings.fit_atomic_shifts:
         shifts = np.array(settings.atomic_shifts, dtype=np.float64)
         return shifts, (_sentence("as given by atomic_shifts", elements, shifts),)
-    known, source = _free_atoms(settings, elements, counts, energies)
+    free = np.array([sample.is_free_atom for sample in dataset.samples])
+    known, source = _free_atoms(settings, elements, counts[free], energies[free])
     offsets = np.full(len(elements), np.nan)
     offsets[list(known)] = list(known.values())
     notes = [_sentence(source, [elements[k] for k in known], list(known.values()))] if known else []
@@ -106,16 +107,18 @@ def _compositions(dataset: Dataset) -> Array:
 def _free_atoms(
     settings: OffsetSettings, elements: Sequence[str], counts: Array, energies: Array
 ) -> tuple[dict[int, float], str]:
-    """Return {element index: eV} of the given isolated-atom energies, else of one-atom frames (their mean)."""
+    """Return {element index: eV} of the given isolated-atom energies, else of the free atoms (their mean).
+
+    counts, energies: those of the frames that are free atoms.
+    """
     given = settings.isolated_atom_energies
     if given is not None:
         for symbol in given:
             if symbol not in elements:
                 raise DataError(f"isolated_atom_energies: {symbol} is not among the elements {', '.join(elements)}.")
         return {elements.index(symbol): energy for symbol, energy in given.items()}, "from isolated_atom_energies"
-    single = counts.sum(axis=1) == 1
-    kinds = counts[single].argmax(axis=1)
-    means = {int(kind): float(energies[single][kinds == kind].mean()) for kind in np.unique(kinds)}
+    kinds = counts.argmax(axis=1)
+    means = {int(kind): float(energies[kinds == kind].mean()) for kind in np.unique(kinds)}
     return means, "from frames of one atom"
 
 
