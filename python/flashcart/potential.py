@@ -1,6 +1,7 @@
-"""Atomic structures as the model sees them: edge vectors and indices.
+"""From site energies to energies, forces, virials and stress.
 
-Takes edge vectors, never positions; reads no files and builds no neighbour lists (`flashcart.data` does).
+Takes edge vectors, never positions; reads no files and builds no neighbour lists (`flashcart.data` does). One derivative
+g = dE/dr per edge gives everything else by sums; signs and orders are those of docs/conventions.md.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import Tensor
+
+from flashcart.model import Exchange, FlashCart
 
 
 @dataclass(frozen=True)
@@ -23,16 +27,137 @@ class AtomicGraph:
     volumes: [n_structures] float64, Å^3; 0 where a structure has no volume.
     """
 
-    edge_vectors: torch.Tensor
-    senders: torch.Tensor
-    receivers: torch.Tensor
-    species: torch.Tensor
-    batch: torch.Tensor
+    edge_vectors: Tensor
+    senders: Tensor
+    receivers: Tensor
+    species: Tensor
+    batch: Tensor
     n_structures: int
-    volumes: torch.Tensor
+    volumes: Tensor
 
     def to(self, device: torch.device | str) -> AtomicGraph:
         """Return the same graph with every tensor on `device`."""
         names = ("edge_vectors", "senders", "receivers", "species", "batch", "volumes")
         moved: dict[str, Any] = {name: getattr(self, name).to(device) for name in names}
         return replace(self, **moved)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the model says of a graph.
+
+    energy: [n_structures] float64, eV.
+    site_energies: [n_atoms] float64, eV.
+    forces: [n_atoms, 3], eV/Å.
+    strain_derivatives: [n_structures, 3, 3], eV: dE/dstrain, symmetric.
+    stress: [n_structures, 3, 3], eV/Å^3, positive = tensile; NaN where a structure has no volume.
+    edge_gradients: [n_edges, 3], eV/Å: dE/dr of every edge.
+    graph: what was evaluated.
+    """
+
+    energy: Tensor
+    site_energies: Tensor
+    forces: Tensor
+    strain_derivatives: Tensor
+    stress: Tensor
+    edge_gradients: Tensor
+    graph: AtomicGraph
+
+    def atom_virials(self) -> Tensor:
+        """[n_atoms, 6] in eV, LAMMPS order: each edge's -r (x) g, symmetrised, on its sender."""
+        return atom_virials(
+            self.graph.edge_vectors.to(self.edge_gradients.dtype),
+            self.edge_gradients,
+            self.graph.senders,
+            self.graph.species.shape[0],
+        )
+
+
+def predict(model: FlashCart, graph: AtomicGraph, *, training: bool = False) -> Prediction:
+    """Energies, forces and stress of a graph.
+
+    Args:
+        model: the model.
+        graph: one or several structures, on the model's device.
+        training: keep the autograd graph, so that a loss on any of the results can be differentiated.
+    """
+    with torch.set_grad_enabled(True):
+        site_energies, gradients = site_energies_and_gradients(
+            model, graph.edge_vectors, graph.senders, graph.receivers, graph.species, create_graph=training
+        )
+    if not training:
+        site_energies = site_energies.detach()
+    energy = site_energies.new_zeros(graph.n_structures).index_add(0, graph.batch, site_energies)
+    forces = edge_forces(gradients, graph.senders, graph.receivers, graph.species.shape[0])
+    outer = graph.edge_vectors.to(gradients.dtype).unsqueeze(2) * gradients.unsqueeze(1)
+    structure = graph.batch.index_select(0, graph.receivers)
+    strain = gradients.new_zeros(graph.n_structures, 3, 3).index_add(0, structure, outer)
+    strain = 0.5 * (strain + strain.transpose(1, 2))
+    volumes = torch.where(graph.volumes > 0, graph.volumes, torch.nan).to(strain.dtype)
+    return Prediction(energy, site_energies, forces, strain, strain / volumes.view(-1, 1, 1), gradients, graph)
+
+
+def site_energies_and_gradients(
+    model: FlashCart,
+    edge_vectors: Tensor,
+    senders: Tensor,
+    receivers: Tensor,
+    species: Tensor,
+    *,
+    n_owned: int | None = None,
+    exchange: Exchange | None = None,
+    create_graph: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Site energies and the derivative of their sum with respect to every edge vector.
+
+    Args: see `FlashCart.forward`; create_graph keeps the autograd graph of the gradients.
+
+    Returns:
+        ([n_owned] float64 in eV, [n_edges, 3] in eV/Å in the model's dtype).
+    """
+    leaf = edge_vectors.detach().to(model.embedding.dtype).requires_grad_(True)
+    with torch.enable_grad():
+        energies = model(leaf, senders, receivers, species, n_owned=n_owned, exchange=exchange)
+        (gradients,) = torch.autograd.grad(energies.sum(), leaf, create_graph=create_graph, allow_unused=True)
+    if gradients is None:  # a structure without edges, in a model whose energy then depends on nothing
+        gradients = torch.zeros_like(leaf)
+    return energies, gradients
+
+
+def edge_forces(gradients: Tensor, senders: Tensor, receivers: Tensor, n_atoms: int) -> Tensor:
+    """[n_atoms, 3]: +g on the receiver, -g on the sender of each edge."""
+    forces = gradients.new_zeros(n_atoms, 3).index_add(0, receivers, gradients)
+    return forces.index_add(0, senders, -gradients)
+
+
+def atom_virials(edge_vectors: Tensor, gradients: Tensor, senders: Tensor, n_atoms: int) -> Tensor:
+    """[n_atoms, 6], xx yy zz xy xz yz: each edge's -r (x) g, symmetrised, on its sender."""
+    x, y, z = edge_vectors.unbind(1)
+    gx, gy, gz = gradients.unbind(1)
+    rows = [x * gx, y * gy, z * gz, 0.5 * (x * gy + y * gx), 0.5 * (x * gz + z * gx), 0.5 * (y * gz + z * gy)]
+    return gradients.new_zeros(n_atoms, 6).index_add(0, senders, -torch.stack(rows, dim=1))
+
+
+def hessian(model: FlashCart, graph: AtomicGraph) -> Tensor:
+    """Second derivatives of the total energy with respect to positions, one row of the backward pass per coordinate.
+
+    Args:
+        model: the model.
+        graph: the structures.
+
+    Returns:
+        [3 n_atoms, 3 n_atoms], eV/Å^2, in the model's dtype; symmetric up to rounding.
+    """
+    n_atoms = graph.species.shape[0]
+    leaf = graph.edge_vectors.detach().to(model.embedding.dtype).requires_grad_(True)
+    with torch.enable_grad():
+        energy = model(leaf, graph.senders, graph.receivers, graph.species).sum()
+        (gradients,) = torch.autograd.grad(energy, leaf, create_graph=True, allow_unused=True)
+        if gradients is None or leaf.shape[0] == 0:
+            return leaf.new_zeros(3 * n_atoms, 3 * n_atoms)
+        forces = edge_forces(gradients, graph.senders, graph.receivers, n_atoms).reshape(-1)
+        rows = []
+        for force in forces:
+            (second,) = torch.autograd.grad(force, leaf, retain_graph=True)
+            rows.append(edge_forces(second, graph.senders, graph.receivers, n_atoms).reshape(-1))
+    return torch.stack(rows)

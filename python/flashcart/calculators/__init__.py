@@ -1,7 +1,4 @@
-"""Interfaces to simulation programs: the ASE calculator, and the Python side of the LAMMPS plugin.
-
-Nothing is imported before it is used: LAMMPS does not load ASE.
-"""
+"""Calculators: ASE, and the Python side of the LAMMPS plugin. Loaded on first use."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ __all__ = ["FlashCartCalculator"]
 
 
 def __getattr__(name: str) -> object:
-    """Resolve `flashcart.calculators.FlashCartCalculator` on first use (PEP 562)."""
+    """Import the ASE calculator on first use (PEP 562)."""
     if name == "FlashCartCalculator":
         from flashcart.calculators.ase import FlashCartCalculator
 
