@@ -21,11 +21,12 @@ import numpy as np
 import torch
 
 import flashcart
+from flashcart import potential
 from flashcart.deploy import load_model, read_metadata
 from flashcart.device import resolve_device
 from flashcart.environment import set_allocator_default
 from flashcart.errors import FlashCartError, UserError
-from flashcart.potential import site_energies_and_gradients
+from flashcart.model import announce_backend
 
 NO_ELEMENT = "NULL"
 
@@ -125,7 +126,7 @@ class LammpsPotential:
         """Return the lines that LAMMPS logs once: versions, device, dtype, back end, threads, element map."""
         request = self.request
         dtype = str(next(self.model.parameters()).dtype).removeprefix("torch.")
-        backend = "triton" if self.device.type == "cuda" and self.model.config.use_triton else "torch"
+        backend = announce_backend(self.model.config.use_triton, self.device.type)
         rows = [
             f"FlashCart {flashcart.__version__}, torch {torch.__version__}, Python {platform.python_version()}: "
             f"{request.python}",
@@ -196,7 +197,7 @@ class LammpsPotential:
         vectors = vectors.index_select(0, inside)
         halo = None if exchange is None else _Halo(exchange, pairs.n_owned, len(pairs.atom_of_node))
         with _numerics(self._tf32(), self._deterministic()):
-            site_energies, gradients = site_energies_and_gradients(
+            site_energies, gradients = potential.site_energies_and_gradients(
                 self.model,
                 vectors,
                 pairs.senders.index_select(0, inside),
@@ -207,7 +208,7 @@ class LammpsPotential:
             )
             if halo is not None:
                 halo.finish()
-        edges = (pairs.receiver_atoms.index_select(0, inside), pairs.sender_atoms.index_select(0, inside))
+        edges = (pairs.sender_atoms.index_select(0, inside), pairs.receiver_atoms.index_select(0, inside))
         return _collect(site_energies.detach(), vectors, gradients.detach().double(), edges, len(place), atom_virials)
 
 
@@ -219,31 +220,18 @@ def _collect(
     n_atoms: int,
     atom_virials: bool,
 ) -> Evaluation:
-    """Turn dE/dr per edge [n_edges, 3] into forces and virials; edges: (receivers, senders), atoms."""
-    receivers, senders = edges
-    forces = torch.zeros(n_atoms, 3, dtype=torch.float64, device=vectors.device)
-    forces.index_add_(0, receivers, gradients)
-    forces.index_add_(0, senders, gradients, alpha=-1.0)
-    virials = None
-    if atom_virials:
-        tensors = _edge_virials(vectors, gradients)
-        virials = torch.zeros(n_atoms, 6, dtype=torch.float64, device=vectors.device).index_add_(0, senders, tensors)
-        virials = virials.cpu().numpy()
+    """Turn dE/dr per edge [n_edges, 3] into forces and virials; edges: (senders, receivers), atoms."""
     outer = vectors.T @ gradients
     virial = -0.5 * (outer + outer.T)
     return Evaluation(
-        energy=float(site_energies.double().sum()),
+        energy=float(site_energies.sum()),
         virial=virial[[0, 1, 2, 0, 0, 1], [0, 1, 2, 1, 2, 2]].cpu().numpy(),
-        forces=forces.cpu().numpy(),
-        site_energies=site_energies.double().cpu().numpy(),
-        atom_virials=virials,
+        forces=potential.edge_forces(gradients, *edges, n_atoms).cpu().numpy(),
+        site_energies=site_energies.cpu().numpy(),
+        atom_virials=potential.atom_virials(vectors, gradients, edges[0], n_atoms).cpu().numpy()
+        if atom_virials
+        else None,
     )
-
-
-def _edge_virials(vectors: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
-    """Return -r (x) g, symmetrised, of every edge: [n_edges, 6] in LAMMPS's order."""
-    first, second = [0, 1, 2, 0, 0, 1], [0, 1, 2, 1, 2, 2]
-    return -0.5 * (vectors[:, first] * gradients[:, second] + vectors[:, second] * gradients[:, first])
 
 
 class _Halo:
