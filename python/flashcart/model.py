@@ -67,7 +67,9 @@ class ModelConfig:
             raise UserError(f"radial_mapping={self.radial_mapping!r}: expected one of {', '.join(MAPPINGS)}.")
         check_activation("gate_activation", self.gate_activation)
         if not self.element_agnostic_interaction and not self.n_element_interaction_features:
-            raise UserError("element_agnostic_interaction=false needs n_element_interaction_features, a positive number.")
+            raise UserError(
+                "element_agnostic_interaction=false needs n_element_interaction_features, a positive number."
+            )
         if self.l_max_hidden_feats > self.l_max_edge_attrs:
             raise UserError(
                 f"l_max_hidden_feats={self.l_max_hidden_feats}: must not exceed l_max_edge_attrs="

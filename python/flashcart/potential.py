@@ -1,7 +1,7 @@
 """From site energies to energies, forces, virials and stress.
 
-Takes edge vectors, never positions; reads no files and builds no neighbour lists (`flashcart.data` does). One derivative
-g = dE/dr per edge gives everything else by sums; signs and orders are those of docs/conventions.md.
+Takes edge vectors, never positions; reads no files and builds no neighbour lists (`flashcart.data` does). One
+derivative g = dE/dr per edge gives everything else by sums; signs and orders are those of docs/conventions.md.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from flashcart.ir.simplify import contraction
 def expansion(request: ExpansionRequest) -> Contraction:
     """Components of ranks 0..l_max of a unit vector u, component normalisation (squared norm 2l + 1 per rank).
 
-    Inputs: u `[rows, 3]`. Outputs: `[rows, (l_max + 1)^2]`. Basis tensors are traceless, so that the projection of u^l on
-    them needs no trace terms: each component is the basis tensor's own polynomial.
+    Inputs: u `[rows, 3]`. Outputs: `[rows, (l_max + 1)^2]`. Basis tensors are traceless, so that the projection of u^l
+    on them needs no trace terms: each component is the basis tensor's own polynomial.
     """
     terms = []
     for rank in range(request.l_max + 1):
@@ -35,8 +35,8 @@ def product(request: ProductRequest) -> Contraction:
     """The tensor product that `request` describes.
 
     Inputs, in this order: first tensor (role 0), second tensor (role 1; absent where the product is symmetric), weights
-    (role 2; absent without weights). Output role 3: by output rank, then path, then component; or, with paths summed, one
-    tensor of ranks 0..l_out.
+    (role 2; absent without weights). Output role 3: by output rank, then path, then component; or, with paths summed,
+    one tensor of ranks 0..l_out.
     """
     paths = product_paths(request.l_first, request.l_second, request.l_out, symmetric=request.symmetric)
     offsets = path_offsets(paths)

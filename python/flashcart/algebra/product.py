@@ -1,13 +1,14 @@
 """Coupling coefficients of irreducible Cartesian products, exactly.
 
-The path (l1, l2 -> l3) with l1 + l2 - l3 = 2k contracts k index pairs of the two tensors, symmetrises and removes traces.
-On polynomials, contracting k pairs is sum over |a| = k of (k!/a!) D^a A D^a B (l1-k)!(l2-k)!/(l1! l2!), and projecting on an
-orthonormal traceless basis symmetrises and detraces at once. Only even l1 + l2 - l3 keeps natural parity.
+The path (l1, l2 -> l3) with l1 + l2 - l3 = 2k contracts k index pairs of the two tensors, symmetrises and removes
+traces. On polynomials, contracting k pairs is sum over |a| = k of (k!/a!) D^a A D^a B (l1-k)!(l2-k)!/(l1! l2!), and
+projecting on an orthonormal traceless basis symmetrises and detraces at once. Only even l1 + l2 - l3 keeps natural
+parity.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from math import factorial
 
 from sympy import QQ, Rational, sqrt
@@ -17,7 +18,7 @@ from flashcart.algebra.symmetric_traceless import RING, X, Y, Z, apolar, basis
 from flashcart.ir.ranks import Path
 
 
-@lru_cache(maxsize=None)
+@cache
 def cartesian_coupling(path: Path) -> dict[tuple[int, int, int], Rational]:
     """Coefficients of the plain Cartesian product in the orthonormal bases, (m1, m2, m3) -> value (exact)."""
     l1, l2, l3 = path.l_first, path.l_second, path.l_out
@@ -39,7 +40,7 @@ def cartesian_coupling(path: Path) -> dict[tuple[int, int, int], Rational]:
     return values
 
 
-@lru_cache(maxsize=None)
+@cache
 def coupling_square(path: Path) -> Rational:
     """lambda^2: the Cartesian product is lambda times the real Clebsch-Gordan coupling.
 
@@ -49,14 +50,14 @@ def coupling_square(path: Path) -> Rational:
     return Rational(total) / (2 * path.l_out + 1)
 
 
-@lru_cache(maxsize=None)
+@cache
 def normalised_coupling(path: Path) -> dict[tuple[int, int, int], float]:
     """The coupling divided by |lambda|: independent unit-variance inputs give unit-variance outputs on every path."""
     root = sqrt(coupling_square(path))
     return {place: float(value / root) for place, value in cartesian_coupling(path).items()}
 
 
-@lru_cache(maxsize=None)
+@cache
 def _multi_indices(total: int) -> dict[tuple[int, int, int], QQ]:
     return {
         (a, b, total - a - b): QQ(factorial(total), factorial(a) * factorial(b) * factorial(total - a - b))

@@ -8,7 +8,7 @@ So a basis tensor is a harmonic polynomial of unit apolar norm, held as a ration
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from math import comb, factorial
 
 from sympy import QQ, Rational, sqrt
@@ -32,11 +32,13 @@ def apolar(first: PolyElement, second: PolyElement, rank: int) -> Rational:
         other = second.get(exponents, 0)
         if other:
             weight = Rational(factorial(exponents[0]) * factorial(exponents[1]) * factorial(exponents[2]))
-            total += Rational(value.numerator, value.denominator) * Rational(other.numerator, other.denominator) * weight
+            total += (
+                Rational(value.numerator, value.denominator) * Rational(other.numerator, other.denominator) * weight
+            )
     return total / factorial(rank)
 
 
-@lru_cache(maxsize=None)
+@cache
 def basis(rank: int) -> tuple[BasisTensor, ...]:
     """The 2 rank + 1 basis tensors: x, y, z for rank 1; else by m = -rank .. rank.
 
@@ -65,7 +67,7 @@ def _solid_harmonic(rank: int, m: int) -> PolyElement:
     return axial * planar
 
 
-@lru_cache(maxsize=None)
+@cache
 def component_norm(rank: int) -> Rational:
     """Square of the factor that gives the tensor of a unit vector the squared norm 2 rank + 1.
 
@@ -77,7 +79,7 @@ def component_norm(rank: int) -> Rational:
     return Rational((2 * rank + 1) * odd, factorial(rank))
 
 
-@lru_cache(maxsize=None)
+@cache
 def full_tensors(rank: int) -> tuple[tuple[float, ...], ...]:
     """The basis as full Cartesian tensors: for each basis tensor its 3^rank entries in row-major order."""
     rows = []

@@ -97,7 +97,10 @@ class FlashCartCalculator(Calculator):
                 and np.array_equal(reference.cell.array, atoms.cell.array)
                 and np.array_equal(reference.pbc, atoms.pbc)
             )
-            if same and np.max(np.linalg.norm(atoms.positions - reference.positions, axis=1), initial=0.0) < self.skin / 2:
+            if (
+                same
+                and np.max(np.linalg.norm(atoms.positions - reference.positions, axis=1), initial=0.0) < self.skin / 2
+            ):
                 return pairs
         pairs = neighbor_list(atoms.positions, atoms.cell.array, atoms.pbc, reach)
         self._list = (atoms.copy(), pairs)

@@ -1,7 +1,7 @@
 """The intermediate representation: a `Contraction`, and its canonical text.
 
-A contraction is a polynomial evaluated on every row of an iteration space (edges, or nodes where nothing is indexed) and,
-where any operand has channels, on every channel:
+A contraction is a polynomial evaluated on every row of an iteration space (edges, or nodes where nothing is indexed)
+and, where any operand has channels, on every channel:
 
     output[o][row_of(o), component] += coefficient * product of input components.
 
@@ -33,8 +33,8 @@ class Operand:
     """One array of a contraction: `[rows, components, channels]`, or `[rows, components]` without channels.
 
     `role` is the argument of the original multilinear form that the array stands for: a cotangent has the role of its
-    output, a gradient that of its input. Every term of a derivative thus holds the same roles as the form, which is what
-    lets one plan serve all orders.
+    output, a gradient that of its input. Every term of a derivative thus holds the same roles as the form, which is
+    what lets one plan serve all orders.
     """
 
     components: int
@@ -73,8 +73,7 @@ class Contraction:
                 raise ValueError(f"term {term} writes outside the outputs")
             for factor_slot, factor_component in term.factors:
                 if not (
-                    0 <= factor_slot < len(self.inputs)
-                    and 0 <= factor_component < self.inputs[factor_slot].components
+                    0 <= factor_slot < len(self.inputs) and 0 <= factor_component < self.inputs[factor_slot].components
                 ):
                     raise ValueError(f"term {term} reads outside the inputs")
 

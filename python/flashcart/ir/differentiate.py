@@ -38,6 +38,4 @@ def vjp(primal: Contraction, wrt: tuple[int, ...], cotangents: tuple[int, ...]) 
 
 def depends_on(primal: Contraction, wrt: int, cotangents: tuple[int, ...]) -> bool:
     """Whether the given outputs depend on input slot `wrt` at all."""
-    return any(
-        term.output[0] in cotangents and any(slot == wrt for slot, _ in term.factors) for term in primal.terms
-    )
+    return any(term.output[0] in cotangents and any(slot == wrt for slot, _ in term.factors) for term in primal.terms)

@@ -36,11 +36,11 @@ def interpret(
     arrays = [np.asarray(operand, dtype=np.float64) for operand in operands]
     rows = _row_count(program, arrays, senders, receivers) if n_rows is None else n_rows
     n_channels = next((a.shape[2] for a, spec in zip(arrays, program.inputs, strict=True) if spec.channels), 1)
-    index = {Index.SENDER: senders, Index.RECEIVER: receivers, Index.ROW: np.arange(rows)}
+    index: dict[Index, Rows | None] = {Index.SENDER: senders, Index.RECEIVER: receivers, Index.ROW: np.arange(rows)}
     inputs = [_gather(array, spec, index, rows) for array, spec in zip(arrays, program.inputs, strict=True)]
-    per_row = [np.zeros((rows, spec.components, n_channels)) for spec in program.outputs]
+    per_row: list[Array] = [np.zeros((rows, spec.components, n_channels)) for spec in program.outputs]
     for term in program.terms:
-        value = np.full((rows, n_channels), term.coefficient)
+        value: Array = np.full((rows, n_channels), term.coefficient)
         for slot, component in term.factors:
             value = value * inputs[slot][:, component]
         per_row[term.output[0]][:, term.output[1]] += value
@@ -68,11 +68,12 @@ def _gather(array: Array, spec: Operand, index: dict[Index, Rows | None], rows: 
 
 
 def _scatter(value: Array, spec: Operand, index: dict[Index, Rows | None], n_nodes: int | None) -> Array:
-    value = value if spec.channels else value.sum(axis=2)
+    value = value if spec.channels else np.sum(value, axis=2)
     if spec.index is Index.ROW:
         return value
     if spec.index is Index.SHARED:
-        return value.sum(axis=0, keepdims=True)
+        total: Array = np.sum(value, axis=0, keepdims=True)
+        return total
     rows = index[spec.index]
     if rows is None or n_nodes is None:
         raise ValueError(f"an output is indexed by {spec.index.value}: its rows and n_nodes are needed")
