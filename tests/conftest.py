@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --update-goldens: write tests/golden anew instead of comparing with it."""
+    parser.addoption("--update-goldens", action="store_true", help="write the generated files of tests/golden anew")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Folder of generated files of this session: the user's own cache is left alone, subprocesses share this one."""
+    folder = tmp_path_factory.mktemp("cache")
+    previous = os.environ.get("FLASHCART_CACHE_DIR")
+    os.environ["FLASHCART_CACHE_DIR"] = str(folder)
+    yield folder
+    if previous is None:
+        del os.environ["FLASHCART_CACHE_DIR"]
+    else:
+        os.environ["FLASHCART_CACHE_DIR"] = previous
 
 
 @pytest.fixture(scope="session")
