@@ -98,7 +98,7 @@ def test_odd_paths_are_refused():
 
 @pytest.mark.parametrize("p", EVEN_PATHS, ids=lambda p: f"{p.l_first}{p.l_second}{p.l_out}")
 def test_coupling_agrees_with_full_tensors(p):
-    """Random tensors, contracted, symmetrised and detraced on all 3^l entries; float64 sums of up to 3^8 terms: 1e-12."""
+    """Random tensors, contracted, symmetrised and detraced on all 3^l entries; sums of up to 3^8 terms: 1e-12."""
     rng = np.random.default_rng(7)
     a, b = rng.normal(size=2 * p.l_first + 1), rng.normal(size=2 * p.l_second + 1)
     bases = {l: np.array(full_tensors(l)) for l in (p.l_first, p.l_second, p.l_out)}
@@ -129,7 +129,7 @@ def _check_unit_vector_constant(p: Path, constant: float) -> None:
 
 @pytest.mark.parametrize("p", EVEN_PATHS, ids=lambda p: f"{p.l_first}{p.l_second}{p.l_out}")
 def test_normalised_coupling_is_a_clebsch_gordan_coupling(p):
-    """An equivariant coupling is unique up to a factor: rows orthonormal in m3 means it is Clebsch-Gordan up to sign."""
+    """An equivariant coupling is unique up to a factor: orthonormal in m3 means Clebsch-Gordan up to sign."""
     c = dense(p, normalised_coupling(p))
     np.testing.assert_allclose(np.einsum("ijk,ijl->kl", c, c), np.eye(2 * p.l_out + 1), atol=1e-13)
 

@@ -5,8 +5,8 @@ Two plans, both read off the terms alone, so that derivatives of every order get
 - `MonomialPlan`, always possible: per row, products of input components ("monomials") times one constant matrix.
 - `WalkPlan`, for sums over the edges of a receiver: every term holds one component k of an array that lives on
   receivers (the pivot), one component j of an edge array without channels, and one component each of the remaining
-  per-channel roles (together the index q). Then K[k, (q, j)] is one matrix for the whole program and is applied once per
-  receiver, while edges only see the small products q times j.
+  per-channel roles (together the index q). Then K[k, (q, j)] is one matrix for the whole program and is applied once
+  per receiver, while edges only see the small products q times j.
 """
 
 from __future__ import annotations
