@@ -47,9 +47,9 @@ template <typename Body> void with_python(Body &&body)
   try {
     body();
   } catch (py::error_already_set &error) {
-    const std::string message = py::module_::import("flashcart.calculators.lammps")
-                                    .attr("describe_error")(error.value())
-                                    .template cast<std::string>();
+    const py::object describe = py::module_::import("flashcart.calculators.lammps").attr("describe_error");
+    const py::object trace = error.trace() ? error.trace() : py::none();
+    const std::string message = describe(error.value(), trace).template cast<std::string>();
     throw std::runtime_error(message);
   }
 }

