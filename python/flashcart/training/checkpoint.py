@@ -8,17 +8,16 @@ holds the same document for people. Writes no deployable models (`flashcart.depl
 from __future__ import annotations
 
 import json
-import os
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 
+from flashcart.deploy import write_atomic
 from flashcart.errors import UserError
 
 STATE_FORMAT_VERSION = 1
@@ -34,39 +33,12 @@ class State:
     document: Mapping[str, Any]
 
 
-def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, then put it in place of `path` at once.
-
-    The file is synchronised first, so that after a power cut there is the old file or the new one.
-    """
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(descriptor)
-    temporary = Path(name)
-    try:
-        write(temporary)
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    """Return the process's mask of permissions, which can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 def save_state(folder: Path, state: State) -> None:
     """Write state.safetensors and state.json into `folder`."""
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.tensors.items()}
     document = {"state_format_version": STATE_FORMAT_VERSION, **state.document}
-    metadata = {"flashcart_state": json.dumps(document)}
-    replace_file(folder / STATE_FILE, lambda path: save_file(tensors, path, metadata=metadata))
-    text = json.dumps(document, indent=2) + "\n"
-    replace_file(folder / STATE_DOCUMENT, lambda path: path.write_text(text, encoding="utf-8"))
+    write_atomic(folder / STATE_FILE, save(tensors, metadata={"flashcart_state": json.dumps(document)}))
+    write_atomic(folder / STATE_DOCUMENT, f"{json.dumps(document, indent=2)}\n".encode())
 
 
 def load_state(folder: Path) -> State | None:

@@ -45,7 +45,7 @@ class Partial:
 
 
 def residuals(prop: str, prediction: Prediction, batch: LabelledBatch) -> Residuals:
-    """Return the residuals of `prop`: energy (a row per structure), forces (per atom), stress or virials (9 components).
+    """Return the residuals of `prop`: energy (a row per structure), forces (per atom), stress, virials (9 components).
 
     Stress and virials are formed from the strain derivative, so that a structure without volume (which has no such
     label) gives zeros and not NaN.
@@ -120,9 +120,8 @@ def value(term: LossTerm, part: Partial) -> torch.Tensor:
 
 def weighted_loss(terms: Sequence[LossTerm], prediction: Prediction, batch: LabelledBatch) -> torch.Tensor:
     """Return the sum of weight x value over the terms: a scalar, float64, differentiable."""
-    n_atoms = torch.bincount(batch.graph.batch, minlength=batch.graph.n_structures)
     loss = prediction.energy.new_zeros(())
     for term in terms:
         error = residuals(term.property, prediction, batch)
-        loss = loss + term.weight * value(term, partial(term, error, n_atoms, batch.weights))
+        loss = loss + term.weight * value(term, partial(term, error, batch.n_atoms, batch.weights))
     return loss

@@ -39,6 +39,14 @@ def metric_name(term: LossTerm) -> str:
     return f"{term.property}{normalization}_{term.reduce}{delta}[{unit(term)}]"
 
 
+def shown(term: LossTerm, number: float) -> tuple[str, str]:
+    """Return (name, value with unit) for people: energies in meV, forces in meV/Å, other units as they are."""
+    milli = term.property in ("energy", "forces") and not unit(term).endswith("²")
+    normalization = "" if term.normalization == "none" else f" {term.normalization}".replace("_", " ")
+    value_text = f"{1000 * number:.4g} m{unit(term)}" if milli else f"{number:.4g} {unit(term)}"
+    return f"{term.property}{normalization} {term.reduce}", value_text
+
+
 @dataclass
 class Metrics:
     """Sums and counts of some terms over the batches seen so far."""
@@ -48,25 +56,24 @@ class Metrics:
 
     def add(self, prediction: Prediction, batch: LabelledBatch) -> None:
         """Add a batch; per-structure loss weights do not count here."""
-        n_atoms = torch.bincount(batch.graph.batch, minlength=batch.graph.n_structures)
         errors = {prop: residuals(prop, prediction, batch) for prop in {term.property for term in self.terms}}
         for name, term in self._named_terms():
-            part = partial(term, errors[term.property], n_atoms)
+            part = partial(term, errors[term.property], batch.n_atoms)
             part = Partial(part.total.detach(), part.count)
             self.partials[name] = merge(term, self.partials[name], part) if name in self.partials else part
 
     def values(self) -> dict[str, float]:
         """Return name -> value; NaN for a term that has met no label."""
-        result = {}
-        for name, term in self._named_terms():
-            part = self.partials.get(name)
-            result[name] = float(value(term, part)) if part is not None and part.count > 0 else math.nan
-        return result
+        return {
+            name: float(value(term, self.partials[name])) if self._has_labels(term) else math.nan
+            for name, term in self._named_terms()
+        }
 
-    def weighted_sum(self) -> float:
-        """Return the sum of weight x value over the terms; NaN if one of them has met no label."""
+    def weighted_sum(self, terms: Sequence[LossTerm]) -> float:
+        """Return the sum of weight x value over `terms`, all of them collected; one that has met no label counts 0."""
         values = self.values()
-        return sum(term.weight * values[metric_name(term)] for term in self.terms)
+        weighted = [term.weight * values[metric_name(term)] for term in terms if self._has_labels(term)]
+        return sum(weighted, 0.0)
 
     def state(self) -> dict[str, list[float]]:
         """Return what `load_state` needs, in numbers that JSON keeps exactly."""
@@ -81,3 +88,7 @@ class Metrics:
     def _named_terms(self) -> list[tuple[str, LossTerm]]:
         """Return each term once, though it may stand in the configuration with several weights."""
         return list({metric_name(term): term for term in self.terms}.items())
+
+    def _has_labels(self, term: LossTerm) -> bool:
+        part = self.partials.get(metric_name(term))
+        return part is not None and bool(part.count > 0)

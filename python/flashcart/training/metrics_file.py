@@ -6,10 +6,11 @@ Takes rows as mappings, writes them as they come. A continued run first drops th
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from flashcart.training.checkpoint import replace_file
+from flashcart.deploy import write_atomic
 
 METRICS_FILE = "metrics.csv"
 
@@ -23,7 +24,7 @@ class MetricsFile:
         kept = [row for row in self._rows() if int(row["epoch"]) <= keep_epochs]
         earlier = [column for row in kept[:1] for column in row]
         self.columns = list(dict.fromkeys([*columns, *earlier]))
-        replace_file(self.path, lambda path: self._write(path, kept))
+        write_atomic(self.path, self._text(kept).encode())
 
     def append(self, row: Mapping[str, object]) -> None:
         """Add one row."""
@@ -38,8 +39,10 @@ class MetricsFile:
             rows = list(csv.DictReader(file))
         return [row for row in rows if None not in row.values() and row.get("epoch", "").isdigit()]
 
-    def _write(self, path: Path, rows: Sequence[Mapping[str, object]]) -> None:
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, self.columns, restval="", extrasaction="ignore")
-            writer.writeheader()
-            writer.writerows(rows)
+    def _text(self, rows: Sequence[Mapping[str, object]]) -> str:
+        """Return the file as it is to be, with a header and these rows."""
+        stream = io.StringIO(newline="")
+        writer = csv.DictWriter(stream, self.columns, restval="", extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+        return stream.getvalue()

@@ -33,6 +33,11 @@ class Optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = factor * group["initial_lr"]
 
+    @property
+    def learning_rate(self) -> float:
+        """Return the learning rate of the last step, as AdamW sees it."""
+        return float(self.members[-1].param_groups[0]["lr"])
+
     def zero_grad(self) -> None:
         """Drop all gradients."""
         for optimizer in self.members:
