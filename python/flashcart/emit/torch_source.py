@@ -9,10 +9,11 @@ rows into pieces that stay in the processor's cache (flashcart.ops.segment).
 from __future__ import annotations
 
 from flashcart.emit.source import Source, write_header, write_table
+from flashcart.emit.torch_whole import WholeWriter
 from flashcart.ir.contraction import Contraction, Index
 from flashcart.ir.plan import Block, MonomialGroup, MonomialPlan, Variant, WalkPlan, monomial_plan, walk_plan
 
-VERSION = "torch 1"
+VERSION = "torch 2"
 
 
 def emit(program: Contraction) -> str:
@@ -96,14 +97,32 @@ def _emit_walk(program: Contraction, plan: WalkPlan) -> str:
     source.indent()
     for block in plan.blocks:
         write_table(source, block.matrix)
+    whole = WholeWriter(source, program, plan)
+    for table in whole.tables:
+        write_table(source, table)
     source.dedent()
     source.line(")")
-    source.line("INDICES = ()")
+    source.line("INDICES = (")
+    source.indent()
+    for index in whole.indices:
+        source.line(f"{index},")
+    source.dedent()
+    source.line(")")
     source.line()
     source.line()
     source.line("def run(operands, rows, tables, indices):")
     source.indent()
+    source.line(f"if rows.is_small({whole.n_q}):")
+    source.indent()
+    source.line("return run_whole(operands, rows, tables, indices)")
+    source.dedent()
     _WalkWriter(source, program, plan).write()
+    source.dedent()
+    source.line()
+    source.line()
+    source.line("def run_whole(operands, rows, tables, indices):")
+    source.indent()
+    whole.write()
     source.dedent()
     return source.text()
 

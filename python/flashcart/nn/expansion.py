@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch import Tensor
 
@@ -11,6 +13,7 @@ from flashcart.ops.contract import contract
 from flashcart.ops.kernel_cache import contraction_of_request
 
 
+@cache
 def program_of(request: ExpansionRequest | ProductRequest) -> Contraction:
     """The contraction of a request; sympy is imported on a cache miss only."""
 
@@ -22,11 +25,17 @@ def program_of(request: ExpansionRequest | ProductRequest) -> Contraction:
     return contraction_of_request(request, make)
 
 
+@torch.compiler.assume_constant_result
+def _expansion_program(l_max: int) -> Contraction:
+    """For the compiler, which does not look inside."""
+    return program_of(ExpansionRequest(l_max))
+
+
 class CartesianExpansion(torch.nn.Module):
     """Irreducible Cartesian tensors of ranks 0..l_max of the directions of vectors.
 
-    The tensor of rank l is the traceless part of u^l in an orthonormal basis, scaled to the squared norm 2l + 1; rank 1 is
-    sqrt(3) (x, y, z).
+    The tensor of rank l is the traceless part of u^l in an orthonormal basis, scaled to the squared norm 2l + 1; rank 1
+    is sqrt(3) (x, y, z).
 
     Args:
         l_max: highest rank.
@@ -47,4 +56,4 @@ class CartesianExpansion(torch.nn.Module):
             [n_edges, (l_max + 1)^2], by rank.
         """
         unit = edge_vectors / edge_vectors.norm(dim=1, keepdim=True)
-        return contract(program_of(ExpansionRequest(self.l_max)), [unit], backend=self.backend)[0]
+        return contract(_expansion_program(self.l_max), [unit], backend=self.backend)[0]

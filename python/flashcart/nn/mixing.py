@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -69,18 +70,35 @@ class EquivariantLinear(torch.nn.Module):
         return out
 
     def _map(self, x: Tensor, element: int) -> Tensor:
-        n = x.shape[0]
-        x = x.transpose(0, 1)  # component first: the rows of one rank are contiguous
-        results, start = [], 0
-        number = element * sum(count > 0 for count in self.paths)
-        for rank, count in enumerate(self.paths):
-            size = 2 * rank + 1
+        n_matrices = sum(count > 0 for count in self.paths)
+        matrices = list(self.matrices)[element * n_matrices : (element + 1) * n_matrices]
+        if all(count == 1 for count in self.paths):
+            return self._one_path(x, matrices)
+        n, results, given = x.shape[0], [], iter(matrices)
+        sizes = [count * (2 * rank + 1) for rank, count in enumerate(self.paths)]
+        parts = x.transpose(0, 1).split(sizes)  # component first: the rows of one rank are contiguous
+        for rank, (count, part) in enumerate(zip(self.paths, parts, strict=True)):
             if count == 0:
-                results.append(x.new_zeros(size, n, self.out_channels))
+                results.append(x.new_zeros(2 * rank + 1, n, self.out_channels))
                 continue
-            part = x[start : start + count * size].reshape(count, size, n, self.in_channels)
-            flat = part.permute(1, 2, 0, 3).reshape(size * n, count * self.in_channels)
-            matrix = self.matrices[number] * (count * self.in_channels) ** -0.5
-            results.append((flat @ matrix).view(size, n, self.out_channels))
-            start, number = start + count * size, number + 1
+            width = count * self.in_channels
+            flat = part.reshape(count, -1, self.in_channels).transpose(0, 1).reshape(-1, width)
+            results.append((flat @ (next(given) * width**-0.5)).view(2 * rank + 1, n, self.out_channels))
         return torch.cat(results).transpose(0, 1)
+
+    def _one_path(self, x: Tensor, matrices: list[Tensor]) -> Tensor:
+        """One batched product: each component with the matrix of its rank."""
+        stacked = torch.stack(matrices) * self.in_channels**-0.5
+        return torch.bmm(x.transpose(0, 1), per_component_matrix(stacked)).transpose(0, 1)
+
+
+def per_component_matrix(matrices: Tensor) -> Tensor:
+    """[l_max + 1, a, b] -> [(l_max + 1)^2, a, b]: each rank's matrix for each of its components."""
+    return matrices.index_select(0, rank_of_component(matrices.shape[0] - 1, matrices.device))
+
+
+@lru_cache(maxsize=64)
+def rank_of_component(l_max: int, device: torch.device) -> Tensor:
+    """[(l_max + 1)^2] int64: the rank of every component."""
+    ranks = [rank for rank in range(l_max + 1) for _ in range(2 * rank + 1)]
+    return torch.tensor(ranks, device=device)

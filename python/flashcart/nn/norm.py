@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import torch
 from torch import Tensor
+
+from flashcart.nn.mixing import rank_of_component
 
 EPSILON = 1e-6
 
 
 def per_component(values: Tensor) -> Tensor:
     """[..., l_max + 1, C] -> [..., (l_max + 1)^2, C]: each rank's value for each of its components."""
-    return values.index_select(values.ndim - 2, _rank_of_component(values.shape[-2] - 1, values.device))
-
-
-@lru_cache(maxsize=64)
-def _rank_of_component(l_max: int, device: torch.device) -> Tensor:
-    ranks = [rank for rank in range(l_max + 1) for _ in range(2 * rank + 1)]
-    return torch.tensor(ranks, device=device)
+    return values.index_select(values.ndim - 2, rank_of_component(values.shape[-2] - 1, values.device))
 
 
 class LayerNorm(torch.nn.Module):

@@ -6,10 +6,19 @@ import torch
 from torch import Tensor
 
 from flashcart.errors import UserError
+from flashcart.ir.contraction import Contraction
 from flashcart.ir.ranks import components, path_offsets, product_paths
 from flashcart.ir.requests import ProductRequest, Weights
 from flashcart.nn.expansion import program_of
 from flashcart.ops.contract import contract
+
+
+@torch.compiler.assume_constant_result
+def _product_program(
+    ranks: tuple[int, int, int], edges: bool, second_channels: bool, weights: str, sum_paths: bool, symmetric: bool
+) -> Contraction:
+    """For the compiler, which does not look inside and takes plain constants only."""
+    return program_of(ProductRequest(*ranks, edges, second_channels, Weights(weights), sum_paths, symmetric))
 
 
 class TensorProduct(torch.nn.Module):
@@ -43,7 +52,9 @@ class TensorProduct(torch.nn.Module):
     ) -> None:
         super().__init__()
         if min(l_in, l_edge, l_out) < 0 or channels < 1:
-            raise UserError(f"TensorProduct: ranks must be >= 0 and channels >= 1, got {l_in=} {l_edge=} {l_out=} {channels=}.")
+            raise UserError(
+                f"TensorProduct: ranks must be >= 0 and channels >= 1, got {l_in=} {l_edge=} {l_out=} {channels=}."
+            )
         if symmetric and l_in != l_edge:
             raise UserError(f"TensorProduct: a symmetric product needs l_in == l_edge, got {l_in} and {l_edge}.")
         self.l_in, self.l_edge, self.l_out, self.channels = l_in, l_edge, l_out, channels
@@ -83,21 +94,12 @@ class TensorProduct(torch.nn.Module):
             raise ValueError("senders and receivers are given together or not at all")
         if (y is None) != self.symmetric:
             raise ValueError("a symmetric product takes one tensor, any other two")
-        kind = Weights.NONE if weights is None else Weights.SHARED if weights.ndim == 2 else Weights.ROW
-        request = ProductRequest(
-            self.l_in,
-            self.l_edge,
-            self.l_out,
-            edges=edges,
-            second_channels=y is None or y.ndim == 3,
-            weights=kind,
-            sum_paths=self.sum_paths,
-            symmetric=self.symmetric,
-        )
+        shared = weights is not None and weights.ndim == 2
+        kind = "none" if weights is None else "shared" if shared else "row"
+        form = (edges, y is None or y.ndim == 3, kind, self.sum_paths, self.symmetric)
+        program = _product_program((self.l_in, self.l_edge, self.l_out), *form)
         operands = [x] if y is None else [x, y]
         if weights is not None:
-            operands.append(weights.unsqueeze(0) if kind is Weights.SHARED else weights)
+            operands.append(weights.unsqueeze(0) if shared else weights)
         n = x.shape[0] if n_nodes is None else n_nodes
-        return contract(
-            program_of(request), operands, senders=senders, receivers=receivers, n_nodes=n, backend=self.backend
-        )[0]
+        return contract(program, operands, senders=senders, receivers=receivers, n_nodes=n, backend=self.backend)[0]

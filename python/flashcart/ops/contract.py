@@ -54,9 +54,9 @@ def contract(
     _check_shapes(program, operands, n_nodes)
     none = operands[0].new_empty(0, dtype=torch.int64)
     index = (none if senders is None else senders, none if receivers is None else receivers)
-    key = f"{backend}:{key_of(program)}"
     if torch.compiler.is_compiling():
-        return list(torch.ops.flashcart.contract(list(operands), *index, n_nodes, key))
+        return list(torch.ops.flashcart.contract(list(operands), *index, n_nodes, f"{backend}:{program.key}"))
+    key = f"{backend}:{key_of(program)}"
     if not (torch.is_grad_enabled() and any(x.requires_grad for x in operands)):
         return _evaluate(list(operands), *index, n_nodes, key)
     return list(_Contract.apply(key, n_nodes, False, *index, *operands))

@@ -74,6 +74,16 @@ class EdgeLayout:
             self._groups[n_edges] = tuple(self._cut(n_edges))
         return self._groups[n_edges]
 
+    def fits_whole(self) -> bool:
+        """Whether one group of all receivers would be at most half padding."""
+        return len(self.nodes) * int(self.degrees.max(initial=0)) <= 2 * int(self.degrees.sum())
+
+    def whole(self) -> EdgeGroup:
+        """All receivers as one group."""
+        if 0 not in self._groups:
+            self._groups[0] = (self._group(0, len(self.nodes), int(self.degrees.max())),)
+        return self._groups[0][0]
+
     def _cut(self, n_edges: int) -> list[EdgeGroup]:
         groups, start = [], 0
         while start < len(self.nodes):

@@ -112,7 +112,7 @@ def contraction_of_request(
     """The contraction of a request; `make` (which needs sympy) is called on a cache miss only."""
     text, _ = stored(f"requests/{request_name(request)}-{generator_hash()}.txt", lambda: make().text)
     program = parse(text)
-    return _known.setdefault(program.key, program)
+    return contraction_of_key(key_of(program))
 
 
 def key_of(program: Contraction) -> str:

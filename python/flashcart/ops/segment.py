@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from flashcart.ops.edge_layout import EdgeGroup, edge_layout
+from flashcart.ops.table import Table
+from flashcart.ops.edge_layout import EdgeGroup, EdgeLayout, edge_layout
 
 # Numbers in the temporaries of one piece: about 1 MB in float32, which stays in the processor's cache.
 PIECE = 2**18
@@ -40,6 +41,8 @@ class Rows:
     def zeros(self, components: int, index: str, channels: bool) -> Tensor:
         """A zero output, component first."""
         n = {"row": self.n_rows, "shared": 1}.get(index, self.n_nodes)
+        if channels and index == "row":  # what is made per row usually goes on to a matrix product over all of it
+            return self.like.new_zeros(n, components, self.n_channels).transpose(0, 1)
         if channels:
             return self.like.new_zeros(components, n, self.n_channels)
         return self.like.new_zeros(n, components).t()
@@ -52,13 +55,26 @@ class Rows:
         for start in range(0, self.n_rows, size):
             yield Part(self, start, min(self.n_rows, start + size))
 
+    def is_small(self, n_q: int) -> bool:
+        """Whether all edges in one piece are few enough that the number of operations decides the time."""
+        limit = PIECE if self.like.device.type == "cpu" else 256 * PIECE
+        return self.n_rows * self.n_channels * n_q <= limit and self._layout().fits_whole()
+
+    def whole(self) -> Iterator[Chunk]:
+        """All receivers that have edges as one group."""
+        if self.n_rows:
+            yield Chunk(self, self._layout().whole())
+
+    def _layout(self) -> EdgeLayout:
+        assert self.receivers is not None
+        return edge_layout(self.receivers, self.n_nodes)
+
     def walk(self, n_q: int) -> Iterator[Chunk]:
         """Groups of receivers with similar numbers of edges, padded to the largest."""
         if self.n_rows == 0:
             return
-        assert self.receivers is not None
         size = max(1, PIECE // max(1, n_q * self.n_channels)) if self.like.device.type == "cpu" else self.n_rows
-        for group in edge_layout(self.receivers, self.n_nodes).groups(size):
+        for group in self._layout().groups(size):
             yield Chunk(self, group)
 
 
@@ -93,9 +109,9 @@ class Part:
         times = (self.stop - self.start) // m.shape[1]
         return m.sum(1, keepdim=True) * times if times != 1 else m.sum(1, keepdim=True)
 
-    def add(self, out: Tensor, index: str, table: Tensor, m: Tensor) -> None:
+    def add(self, out: Tensor, index: str, table: Table, m: Tensor) -> None:
         """`out[rows of the part] += table @ m`."""
-        value = (table @ m.reshape(m.shape[0], -1)).view(table.shape[0], *m.shape[1:])
+        value = table.times(m.reshape(m.shape[0], -1)).view(-1, *m.shape[1:])
         out = out if out.ndim == 3 else out.unsqueeze(2)
         if index == "shared":
             out += value
@@ -142,6 +158,8 @@ class Chunk:
         if index == "sender":
             assert self.rows.senders is not None
             taken = x.index_select(1, self.group.take(self.rows.senders, 0))
+        elif x.stride(1) > x.stride(0):  # rows outermost in memory: gather whole rows, then turn them in the cache
+            taken = self.group.take(x.transpose(0, 1), 0).transpose(0, 1).contiguous()
         else:
             taken = self.group.take(x, 1)
         return taken.reshape(x.shape[0], *self._shape)
@@ -157,17 +175,21 @@ class Chunk:
             taken = taken * self.group.real.to(taken.dtype).unsqueeze(1)
         return taken.view(*self._shape[:2], x.shape[0])
 
-    def spread(self, table: Tensor, nodes: Tensor, n_q: int, n_edge: int) -> Tensor:
+    def spread(self, table: Table, nodes: Tensor, n_q: int, n_edge: int) -> Tensor:
         """`table^T @ nodes`, as [q, n, edge component, C]."""
         k, n, channels = nodes.shape
-        spread = table.t() @ nodes.reshape(k, n * channels)
+        spread = table.transposed_times(nodes.reshape(k, n * channels))
         return spread.view(n_q, n_edge, n, channels).transpose(1, 2)
 
-    def collect(self, table: Tensor, b: Tensor) -> Tensor:
+    def collect(self, table: Table, b: Tensor) -> Tensor:
         """`table @ b` for b [q, n, edge component, C], as [pivot component, n, C]."""
         n_q, n, n_edge, channels = b.shape
         flat = b.transpose(1, 2).reshape(n_q * n_edge, n * channels)
-        return (table @ flat).view(-1, n, channels)
+        return table.times(flat).view(-1, n, channels)
+
+    def sum_q(self, table: Table, value: Tensor) -> Tensor:
+        """`table @ value` for per-edge values [q, n, D, C]."""
+        return table.times(value.reshape(value.shape[0], -1)).view(-1, *value.shape[1:])
 
     def store_receivers(self, out: Tensor, value: Tensor) -> None:
         """Each receiver stands in one chunk: a plain copy."""
@@ -184,7 +206,7 @@ class Chunk:
             return
         flat = value.view(value.shape[0], -1, value.shape[3])
         if index == "row":
-            self.group.put(out, flat, 1)
+            self.group.put(out.transpose(0, 1), flat.transpose(0, 1), 0)
             return
         assert self.rows.senders is not None
         # Padding adds zeros to the sender of edge 0: `edge_components` vanish there, and with them every gradient.

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from flashcart.emit import source as source_module
-from flashcart.emit import torch_source
+from flashcart.emit import torch_source, torch_whole
 from flashcart.ir.contraction import Contraction, Index
 from flashcart.ops.kernel_cache import contraction_of_key, stored
 from flashcart.ops.segment import Rows
+from flashcart.ops.table import Table
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,22 +35,16 @@ class TorchProgram:
     tables: tuple[Any, ...]
     indices: tuple[tuple[int, ...], ...]
 
-    @lru_cache(maxsize=8)  # noqa: B019 (programs live as long as the process)
-    def constants(self, dtype: torch.dtype, device: torch.device) -> tuple[list[Tensor], list[Tensor]]:
+    @lru_cache(maxsize=None)  # noqa: B019 (programs live as long as the process)
+    def constants(self, dtype: torch.dtype, device: torch.device) -> tuple[list[Table], list[Tensor]]:
         """The constant matrices and component lists on a device."""
-        matrices = []
-        for n_rows, n_columns, entries in self.tables:
-            matrix = torch.zeros(n_rows, n_columns, dtype=torch.float64)
-            if entries:
-                rows, columns, values = zip(*entries, strict=True)
-                matrix[list(rows), list(columns)] = torch.tensor(values, dtype=torch.float64)
-            matrices.append(matrix.to(device=device, dtype=dtype))
-        return matrices, [torch.tensor(index, device=device) for index in self.indices]
+        tables = [Table.of_entries(*table, dtype=dtype, device=device) for table in self.tables]
+        return tables, [torch.tensor(index, device=device) for index in self.indices]
 
 
 @lru_cache(maxsize=1)
 def _emitter_hash() -> str:
-    texts = [Path(str(module.__file__)).read_bytes() for module in (torch_source, source_module)]
+    texts = [Path(str(module.__file__)).read_bytes() for module in (torch_source, torch_whole, source_module)]
     return hashlib.sha256(b"".join(texts)).hexdigest()[:12]
 
 
