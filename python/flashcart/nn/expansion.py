@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,6 +13,8 @@ from flashcart.ir.contraction import Contraction
 from flashcart.ir.requests import ExpansionRequest, ProductRequest
 from flashcart.ops.contract import contract
 from flashcart.ops.kernel_cache import contraction_of_request
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @cache
@@ -25,7 +29,16 @@ def program_of(request: ExpansionRequest | ProductRequest) -> Contraction:
     return contraction_of_request(request, make)
 
 
-@torch.compiler.assume_constant_result
+def constant_to_compiler(function: Function) -> Function:
+    """Make torch.compile call a function of plain constants once and keep its result.
+
+    It is torch.compiler.assume_constant_result without what that imports: torch._dynamo, a second or more, and sympy.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+@constant_to_compiler
 def _expansion_program(l_max: int) -> Contraction:
     """For the compiler, which does not look inside."""
     return program_of(ExpansionRequest(l_max))

@@ -9,11 +9,11 @@ from flashcart.errors import UserError
 from flashcart.ir.contraction import Contraction
 from flashcart.ir.ranks import components, path_offsets, product_paths
 from flashcart.ir.requests import ProductRequest, Weights
-from flashcart.nn.expansion import program_of
+from flashcart.nn.expansion import constant_to_compiler, program_of
 from flashcart.ops.contract import contract
 
 
-@torch.compiler.assume_constant_result
+@constant_to_compiler
 def _product_program(
     ranks: tuple[int, int, int], edges: bool, second_channels: bool, weights: str, sum_paths: bool, symmetric: bool
 ) -> Contraction:
