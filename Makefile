@@ -1,6 +1,7 @@
 # make demo          train on the example data, run the model in LAMMPS, check the numbers
 # make test          lint, types, import rules, tests (not the slow ones, not those for a GPU)
 # make example-data  compute examples/data again (about an hour)
+# make docs          the documentation, docs/_build/html/index.html
 # make install       .venv with everything, the plugin compiled; the other targets call it
 # PYTHON=python3.12 picks the interpreter, TORCH=torch==2.14.1 another torch.
 
@@ -11,7 +12,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PLUGIN := CMakeLists.txt $(wildcard lammps_plugin/*.cpp lammps_plugin/*.h lammps_plugin/CMakeLists.txt)
 
-.PHONY: install test lint pytest demo example-data clean
+.PHONY: install test lint pytest demo docs example-data clean
 
 # Everything below runs one after the other: two pips must not write one environment.
 .NOTPARALLEL:
@@ -51,6 +52,13 @@ test: lint
 
 demo: install
 	$(BIN)/python examples/demo.py
+
+$(VENV)/docs.stamp: $(VENV)/plugin.stamp
+	$(PIP) install -q -c $(VENV)/constraints.txt --no-build-isolation --editable '.[docs]'
+	touch $@
+
+docs: $(VENV)/docs.stamp
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
 
 $(VENV)/example-data.stamp: $(VENV)/plugin.stamp
 	$(PIP) install -q -c $(VENV)/constraints.txt --no-build-isolation --editable '.[example-data]'
