@@ -7,7 +7,7 @@ added up first, then turned into a value (the RMSE of a set, not the mean of the
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -79,11 +79,12 @@ class Metrics:
         """Return what `load_state` needs, in numbers that JSON keeps exactly."""
         return {name: [float(part.total), float(part.count)] for name, part in self.partials.items()}
 
-    def load_state(self, state: dict[str, list[float]], device: torch.device) -> None:
-        """Continue from what `state` returned."""
-        for name, numbers in state.items():
-            total, count = (torch.tensor(number, dtype=torch.float64, device=device) for number in numbers)
-            self.partials[name] = Partial(total, count)
+    def load_state(self, state: Mapping[str, list[float]], device: torch.device) -> None:
+        """Continue from what `state` returned; other entries are not looked at."""
+        for name, _ in self._named_terms():
+            if name in state:
+                total, count = (torch.tensor(number, dtype=torch.float64, device=device) for number in state[name])
+                self.partials[name] = Partial(total, count)
 
     def _named_terms(self) -> list[tuple[str, LossTerm]]:
         """Return each term once, though it may stand in the configuration with several weights."""
