@@ -7,7 +7,7 @@ number of ranks (`calculators/lammps.py`); forces and stress are made of its edg
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -75,10 +75,22 @@ class ModelConfig:
                 f"l_max_hidden_feats={self.l_max_hidden_feats}: must not exceed l_max_edge_attrs="
                 f"{self.l_max_edge_attrs}, the highest rank that an interaction gives."
             )
-        if not self.elements or len(set(self.elements)) != len(self.elements):
-            raise UserError(f"elements={list(self.elements)}: expected one or more different symbols.")
+        for key in ("hidden_radial", "hidden_readout"):
+            if any(width < 1 for width in getattr(self, key)):
+                raise UserError(f"{key}={list(getattr(self, key))}: every width must be at least 1.")
+        _check_elements(self.elements)
         for name in ("elements", "hidden_radial", "hidden_readout"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
+
+
+def _check_elements(elements: Sequence[str]) -> None:
+    from ase.data import atomic_numbers
+
+    if not elements or len(set(elements)) != len(elements):
+        raise UserError(f"elements={list(elements)}: expected one or more different symbols.")
+    unknown = [symbol for symbol in elements if symbol not in atomic_numbers]
+    if unknown:
+        raise UserError(f"elements={list(elements)}: {unknown[0]!r} is no element symbol.")
 
 
 _LEAST = {
