@@ -24,6 +24,7 @@ from flashcart.model import FlashCart, ModelConfig
 FORMAT_VERSION = 1
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _MARK = "flashcart"
+_NEEDED = ("package_version", "config", "elements", "units", "r_max", "dtype", "offsets")
 
 
 def save_model(path: str | Path, model: FlashCart, *, training_summary: dict[str, Any] | None = None) -> None:
@@ -106,10 +107,17 @@ def _check_header(path: Path, header_text: bytes, length: int, size: int) -> dic
     end = max((entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"), default=0)
     if size != 8 + length + end:
         raise truncated
-    metadata: dict[str, Any] = json.loads(mark)
-    if metadata["format_version"] > FORMAT_VERSION:
+    try:
+        metadata: dict[str, Any] = json.loads(mark)
+        newer = metadata["format_version"] > FORMAT_VERSION
+        complete = newer or set(_NEEDED) <= set(metadata)
+    except (ValueError, TypeError, KeyError):
+        raise truncated from None
+    if not complete:
+        raise truncated
+    if newer:
         raise ModelFileError(
-            f"{path}: written by FlashCart {metadata['package_version']} in model format "
+            f"{path}: written by FlashCart {metadata.get('package_version')} in model format "
             f"{metadata['format_version']}; this version ({flashcart.__version__}) reads up to {FORMAT_VERSION}. "
             "Update FlashCart."
         )
@@ -137,21 +145,23 @@ def load_model(path: str | Path, *, device: str | torch.device = "cpu", dtype: s
     if dtype not in (None, "trained", *DTYPES):
         raise UserError(f"dtype={dtype!r}: expected one of trained, {', '.join(DTYPES)}.")
     name = metadata["dtype"] if dtype in (None, "trained") else str(dtype)
-    model = FlashCart(_config(metadata), dtype=DTYPES[metadata["dtype"]])
+    model = FlashCart(_config(path, metadata), dtype=DTYPES[metadata["dtype"]])
     try:
-        tensors = load(Path(path).read_bytes())
-        model.load_state_dict(tensors)
+        model.load_state_dict(load(Path(path).read_bytes()))
     except (SafetensorError, RuntimeError) as error:
-        raise ModelFileError(f"{path}: the weights do not fit the model that the file describes ({error}).") from None
+        reason = " ".join(str(error).split())
+        raise ModelFileError(f"{path}: the weights do not fit the model that the file describes ({reason}).") from None
     cast_model(model, DTYPES[name])
     model.to(resolve_device(device) if isinstance(device, str) else device)
     model.requires_grad_(False)
     return model.eval()
 
 
-def _config(metadata: dict[str, Any]) -> ModelConfig:
-    known = {field.name for field in fields(ModelConfig)}
-    return ModelConfig(**{key: value for key, value in metadata["config"].items() if key in known})
+def _config(path: str | Path, metadata: dict[str, Any]) -> ModelConfig:
+    unknown = set(metadata["config"]) - {field.name for field in fields(ModelConfig)}
+    if unknown:
+        raise ModelFileError(f"{path}: this version knows no model key {', '.join(sorted(unknown))}; update FlashCart.")
+    return ModelConfig(**metadata["config"])
 
 
 def cast_model(model: FlashCart, dtype: torch.dtype) -> None:
