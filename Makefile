@@ -1,5 +1,5 @@
 # make demo          train on the example data, run the model in LAMMPS, check the numbers
-# make test          lint, types, import rules, tests (not the slow ones, not those for a GPU)
+# make test          lint, types, import rules, documentation, tests (not the slow ones, not those for a GPU)
 # make example-data  compute examples/data again (about an hour)
 # make docs          the documentation, docs/_build/html/index.html
 # make install       .venv with everything, the plugin compiled; the other targets call it
@@ -46,8 +46,8 @@ lint: install
 pytest: install
 	$(BIN)/python -m pytest -m "not slow and not gpu"
 
-# Lint first: it takes seconds.
-test: lint
+# Lint and documentation first: they take seconds.
+test: lint docs
 	$(MAKE) --no-print-directory pytest
 
 demo: install

@@ -6,21 +6,17 @@ cannot fall behind it.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from pygments.lexers.shell import BashLexer
 from sphinx.highlighting import lexers
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "python"))
 
 from flashcart import __version__
 from flashcart.config import keys_table
 from flashcart.environment import describe_variables
 
 project = "FlashCart"
-copyright = "The FlashCart developers"
+copyright = "The FlashCart developers"  # noqa: A001 (the name is Sphinx's)
 release = version = __version__
 
 extensions = ["myst_parser"]
