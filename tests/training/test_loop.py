@@ -214,7 +214,9 @@ def test_non_finite_step_names_frames_and_changes_nothing(configure: Configure, 
         return loss + (loss - loss.detach()).abs().sqrt()  # adds 0, with an infinite slope
 
     monkeypatch.setattr(loop, "weighted_loss", broken)
-    with pytest.raises(NonFiniteLossError, match=rf"the {where} is not finite in step 4 of epoch 2.*frames \d+(, \d+)+"):
+    with pytest.raises(
+        NonFiniteLossError, match=rf"the {where} is not finite in step 4 of epoch 2.*frames \d+(, \d+)+"
+    ):
         train(configure("max_epochs=3"))
     assert kept == {name: (config.output_path / name).read_bytes() for name in kept}
     assert "is not finite" in (config.output_path / "train.log").read_text()

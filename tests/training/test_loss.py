@@ -101,7 +101,9 @@ def test_loss_without_any_label_is_zero_with_zero_gradient():
     prediction.strain_derivatives.requires_grad_()
     for reduce in ("mse", "rmse", "sae", "maxe", "norm_mean"):
         loss = weighted_loss([LossTerm("stress", reduce)], prediction, batch)
-        assert float(loss.detach()) == pytest.approx(0.0, abs=1e-14)  # rmse: the square root of the smallest mean square
+        assert float(loss.detach()) == pytest.approx(
+            0.0, abs=1e-14
+        )  # rmse: the square root of the smallest mean square
         (gradient,) = torch.autograd.grad(loss, prediction.strain_derivatives)
         assert torch.equal(gradient, torch.zeros_like(gradient))
 

@@ -122,7 +122,7 @@ def _step(run: Run, batch: LabelledBatch, metrics: Metrics, progress: Progress) 
     prediction = predict(run.model, batch.graph, training=True)
     loss = weighted_loss(run.config.train_loss, prediction, batch)
     run.optimizers.zero_grad()
-    loss.backward()
+    torch.autograd.backward(loss)
     limit = math.inf if run.config.grad_clip_norm is None else run.config.grad_clip_norm
     gradient_norm = torch.nn.utils.clip_grad_norm_(run.model.parameters(), limit)
     value = float(loss.detach())
