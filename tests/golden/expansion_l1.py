@@ -1,6 +1,6 @@
 """Generated; do not edit.
 
-contraction ab2657714590ff159591840ebd907d62, 4 terms,
+contraction 93bb027a5c79d5094c0dfbdeab9aeffb, 4 terms,
 7 multiplications and additions per row and channel, term by term.
 emitter: torch 2; plan: monomials times matrix
 input 0: 3 components by row

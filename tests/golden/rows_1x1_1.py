@@ -1,6 +1,6 @@
 """Generated; do not edit.
 
-contraction 93ac572125926ef85036693eef00c0e3, 10 terms,
+contraction 2899cd6042a8e176907bddfbb272116a, 10 terms,
 30 multiplications and additions per row and channel, term by term.
 emitter: torch 2; plan: monomials times matrix
 input 0: 4 components by row, channels

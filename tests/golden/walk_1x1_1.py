@@ -1,6 +1,6 @@
 """Generated; do not edit.
 
-contraction 92e1b2ae7cb6fe7a9558884e67a4ba45, 10 terms,
+contraction 84df8b99904642561c488f6040242b2c, 10 terms,
 40 multiplications and additions per row and channel, term by term.
 emitter: torch 2; plan: walk over the edges of each receiver
 input 0: 4 components by sender, channels

@@ -7,7 +7,7 @@ from sympy import Rational, sqrt
 from flashcart.algebra.product import normalised_coupling
 from flashcart.algebra.symmetric_traceless import basis, component_norm
 from flashcart.ir.contraction import Contraction, Index, Operand, Term
-from flashcart.ir.ranks import components, path_offsets, product_paths, rank_slice
+from flashcart.ir.ranks import Path, components, path_offsets, product_paths, rank_slice
 from flashcart.ir.requests import ExpansionRequest, ProductRequest, Weights
 from flashcart.ir.simplify import contraction
 
@@ -26,8 +26,9 @@ def expansion(request: ExpansionRequest) -> Contraction:
                 factors = tuple((0, axis) for axis in range(3) for _ in range(exponents[axis]))
                 coefficient = float(scale * Rational(value.numerator, value.denominator))
                 terms.append(Term((0, rank_slice(rank).start + m), factors, coefficient))
-    vector = Operand(3, Index.ROW, channels=False, role=0)
-    out = Operand(components(request.l_max), Index.ROW, channels=False, role=1)
+    vector = Operand(3, Index.ROW, channels=False, role=0, ranks=(1,))
+    ranks = tuple(range(request.l_max + 1))
+    out = Operand(components(request.l_max), Index.ROW, channels=False, role=1, ranks=ranks)
     return contraction([vector], [out], terms)
 
 
@@ -50,23 +51,26 @@ def product(request: ProductRequest) -> Contraction:
             first = (0, rank_slice(path.l_first).start + m1)
             second = (second_slot, rank_slice(path.l_second).start + m2)
             terms.append(Term((0, start + m3), (first, second, *weight), value))
-    return contraction(_inputs(request, len(paths)), [_output(request, offsets[-1])], terms)
+    return contraction(_inputs(request, len(paths)), [_output(request, paths)], terms)
 
 
 def _inputs(request: ProductRequest, n_paths: int) -> list[Operand]:
     first = Index.SENDER if request.edges else Index.ROW
-    operands = [Operand(components(request.l_first), first, channels=True, role=0)]
+    ranks = tuple(range(request.l_first + 1))
+    operands = [Operand(components(request.l_first), first, channels=True, role=0, ranks=ranks)]
     if not request.symmetric:
-        operands.append(Operand(components(request.l_second), Index.ROW, request.second_channels, role=1))
+        ranks, channels = tuple(range(request.l_second + 1)), request.second_channels
+        operands.append(Operand(components(request.l_second), Index.ROW, channels, role=1, ranks=ranks))
     if request.weights is not Weights.NONE:
         index = Index.SHARED if request.weights is Weights.SHARED else Index.ROW
         operands.append(Operand(n_paths, index, channels=True, role=2))
     return operands
 
 
-def _output(request: ProductRequest, n_kept: int) -> Operand:
-    size = components(request.l_out) if request.sum_paths else n_kept
-    return Operand(size, Index.RECEIVER if request.edges else Index.ROW, channels=True, role=3)
+def _output(request: ProductRequest, paths: tuple[Path, ...]) -> Operand:
+    ranks = tuple(range(request.l_out + 1)) if request.sum_paths else tuple(path.l_out for path in paths)
+    size = sum(2 * rank + 1 for rank in ranks)
+    return Operand(size, Index.RECEIVER if request.edges else Index.ROW, channels=True, role=3, ranks=ranks)
 
 
 def make(request: ExpansionRequest | ProductRequest) -> Contraction:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
-FORMAT = "flashcart-contraction 1"
+FORMAT = "flashcart-contraction 2"
 
 
 class Index(str, Enum):
@@ -34,13 +34,23 @@ class Operand:
 
     `role` is the argument of the original multilinear form that the array stands for: a cotangent has the role of its
     output, a gradient that of its input. Every term of a derivative thus holds the same roles as the form, which is
-    what lets one plan serve all orders.
+    what lets one plan serve all orders. `ranks` are the ranks of the tensors that the components make up, in order;
+    empty where the components are single numbers (weights).
     """
 
     components: int
     index: Index
     channels: bool
     role: int
+    ranks: tuple[int, ...] = ()
+
+    def rank_of(self, component: int) -> int:
+        """Rank of the tensor that a component belongs to; 0 without ranks."""
+        for rank in self.ranks:
+            component -= 2 * rank + 1
+            if component < 0:
+                return rank
+        return 0
 
 
 @dataclass(frozen=True, order=True)
@@ -94,7 +104,8 @@ class Contraction:
         for kind, operands in (("input", self.inputs), ("output", self.outputs)):
             for operand in operands:
                 channels = "channels" if operand.channels else "plain"
-                lines.append(f"{kind} {operand.components} {operand.index.value} {channels} {operand.role}")
+                ranks = ".".join(map(str, operand.ranks)) or "-"
+                lines.append(f"{kind} {operand.components} {operand.index.value} {channels} {operand.role} {ranks}")
         for term in self.terms:
             factors = " ".join(f"{slot}:{component}" for slot, component in term.factors)
             lines.append(f"{term.output[0]}:{term.output[1]} {term.coefficient!r} {factors}".rstrip())
@@ -126,8 +137,10 @@ def parse(text: str) -> Contraction:
     for line in lines[1:]:
         words = line.split()
         if words[0] in operands:
-            components, index, channels, role = words[1:]
-            operands[words[0]].append(Operand(int(components), Index(index), channels == "channels", int(role)))
+            components, index, channels, role, ranks = words[1:]
+            numbers = () if ranks == "-" else tuple(map(int, ranks.split(".")))
+            operand = Operand(int(components), Index(index), channels == "channels", int(role), numbers)
+            operands[words[0]].append(operand)
             continue
         factors = tuple(_pair(word) for word in words[2:])
         terms.append(Term(_pair(words[0]), factors, float(words[1])))
