@@ -82,12 +82,11 @@ TRAJECTORIES = (
     Trajectory("w07", "train", 300.0, 1.10, 23),
     Trajectory("w08", "test", 600.0, 0.95, 17),
     Trajectory("w09", "valid", 500.0, 1.05, 17),
-    Trajectory("w10", "train", 300.0, 0.95, 23),
+    Trajectory("w10", "train", RATTLE_TEMPERATURE, 1.00, 12, rattled=True),
     Trajectory("w11", "train", 500.0, 1.15, 23),
-    Trajectory("w12", "test", 400.0, 1.10, 17),
-    Trajectory("w13", "valid", 400.0, 0.90, 17),
-    Trajectory("w14", "train", RATTLE_TEMPERATURE, 1.00, 8, rattled=True),
-    Trajectory("w15", "train", RATTLE_TEMPERATURE, 1.10, 8, rattled=True),
+    Trajectory("w12", "train", RATTLE_TEMPERATURE, 1.10, 12, rattled=True),
+    Trajectory("w13", "test", 400.0, 1.10, 17),
+    Trajectory("w14", "valid", 400.0, 0.90, 17),
 )
 
 
