@@ -2,8 +2,8 @@
 
 A generated file has `TABLES`, the constant matrices, and `run(operands, rows, tables)`. Operands come component first,
 `[components, rows, channels]` (`[components, rows]` without channels), and so go the outputs: then every elementwise
-operation runs over contiguous memory, whatever the number of channels. `rows` knows senders, receivers and how to cut the
-rows into pieces that stay in the processor's cache (flashcart.ops.segment).
+operation runs over contiguous memory, whatever the number of channels. `rows` knows senders, receivers and how to cut
+the rows into pieces that stay in the processor's cache (flashcart.ops.segment).
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ class _WalkWriter:
     """Writes the body of a walk.
 
     Names in the generated text: `node{slot}` pivots [k, n, C]; `edge{slot}` edge arrays [n, D, j] (zero on padding);
-    `x{slot}` the other inputs [., n, D, C]; `h{slot}` pivot times matrix [q, n, j, C]; `v{slot}_{slot}` edge array times
-    `h` [q, n, D, C]; `p` products of two rest arrays [q, n, D, C].
+    `x{slot}` the other inputs [., n, D, C]; `h{slot}` pivot times matrix [q, n, j, C]; `v{slot}_{slot}` edge array
+    times `h` [q, n, D, C]; `p` products of two rest arrays [q, n, D, C].
     """
 
     def __init__(self, source: Source, program: Contraction, plan: WalkPlan) -> None:

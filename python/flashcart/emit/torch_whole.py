@@ -20,8 +20,8 @@ class WholeWriter:
     """Writes the body of `run_whole`; names and shapes are those of the blocked walk, q running over all blocks.
 
     Attributes:
-        tables: constant matrices that follow those of the blocks: the joined coupling, then one 0/1 matrix per rest role
-            that sums over the q of each component.
+        tables: constant matrices that follow those of the blocks: the joined coupling, then one 0/1 matrix per rest
+            role that sums over the q of each component.
         indices: per rest role the component of each q.
         n_q: number of q.
     """

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from flashcart.errors import UserError
 ACTIVATIONS = {"silu": torch.nn.functional.silu, "sigmoid": torch.sigmoid}
 
 
-@lru_cache(maxsize=None)
+@cache
 def unit_moment_factor(name: str) -> float:
     """1/sqrt(E[f(z)^2]) for z ~ N(0, 1), by Gauss-Hermite quadrature."""
     points, weights = np.polynomial.hermite_e.hermegauss(120)
@@ -47,7 +48,7 @@ class Network(torch.nn.Module):
 
     def __init__(self, widths: Sequence[int], *, bias: bool) -> None:
         super().__init__()
-        pairs = list(zip(widths[:-1], widths[1:], strict=True))
+        pairs = list(itertools.pairwise(widths))
         self.matrices = torch.nn.ParameterList(torch.nn.Parameter(torch.randn(a, b)) for a, b in pairs)
         hidden = widths[1:-1] if bias else []
         self.biases = torch.nn.ParameterList(torch.nn.Parameter(torch.zeros(width)) for width in hidden)

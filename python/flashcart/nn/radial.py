@@ -14,9 +14,10 @@ MAPPINGS = ("cosine", "affine")
 
 
 def chebyshev(distances: Tensor, n_radial: int, r_min: float, r_max: float, mapping: str) -> Tensor:
-    """T_0 .. T_(n_radial - 1) of the mapped distance: T_k(cos(pi t)) = cos(k pi t), or T_k(2t - 1); t = (r - r_min)/(r_max - r_min).
+    """T_0 .. T_(n_radial - 1) of the mapped distance: T_k(cos(pi t)) = cos(k pi t), or T_k(2t - 1).
 
-    Distances below r_min are mapped like r_min would be continued; both maps are smooth there.
+    Here t = (r - r_min)/(r_max - r_min). Distances below r_min are mapped like r_min would be continued; both maps are
+    smooth there.
 
     Args:
         distances: [n_edges], Å.

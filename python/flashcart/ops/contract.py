@@ -8,7 +8,7 @@ vector-Jacobian product, so derivatives of every order come from the IR. torch.f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -101,13 +101,13 @@ def _evaluate(operands: list[Tensor], senders: Tensor, receivers: Tensor, n_node
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def _indexed(name: str) -> frozenset[Index]:
     program = contraction_of_key(name)
     return frozenset(operand.index for operand in program.inputs + program.outputs)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _gradient_key(key: str, wrt: tuple[int, ...], cotangents: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
     """Key of the program of the wanted gradients, and which of them are not identically zero."""
     backend, _, name = key.partition(":")
@@ -133,7 +133,7 @@ class _Contract(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        senders, receivers, *operands = ctx.saved_tensors
+        _, _, *operands = ctx.saved_tensors
         given = tuple(slot for slot, cotangent in enumerate(cotangents) if cotangent is not None)
         wrt = tuple(slot for slot in range(len(operands)) if ctx.needs_input_grad[slot + 5])
         gradients: list[Tensor | None] = [None] * len(operands)

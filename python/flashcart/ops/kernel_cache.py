@@ -1,8 +1,9 @@
 """The folder of generated files: contractions by request, contractions by key, kernels by content.
 
 Every file ends with a checksum of what stands before it, is written to a temporary name and renamed, and is made again
-where it is missing, cut short or changed. So several processes may start at once on one shared folder, and versions stand
-side by side (the names hash what made the file). Where the folder cannot be written, a temporary one serves this process.
+where it is missing, cut short or changed. So several processes may start at once on one shared folder, and versions
+stand side by side (the names hash what made the file). Where the folder cannot be written, a temporary one serves this
+process.
 """
 
 from __future__ import annotations
@@ -106,9 +107,7 @@ def generator_hash() -> str:
 _known: dict[str, Contraction] = {}
 
 
-def contraction_of_request(
-    request: ExpansionRequest | ProductRequest, make: Callable[[], Contraction]
-) -> Contraction:
+def contraction_of_request(request: ExpansionRequest | ProductRequest, make: Callable[[], Contraction]) -> Contraction:
     """The contraction of a request; `make` (which needs sympy) is called on a cache miss only."""
     text, _ = stored(f"requests/{request_name(request)}-{generator_hash()}.txt", lambda: make().text)
     program = parse(text)

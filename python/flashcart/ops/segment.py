@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from flashcart.ops.table import Table
 from flashcart.ops.edge_layout import EdgeGroup, EdgeLayout, edge_layout
+from flashcart.ops.table import Table
 
 # Numbers in the temporaries of one piece: about 1 MB in float32, which stays in the processor's cache.
 PIECE = 2**18

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ class TorchProgram:
     tables: tuple[Any, ...]
     indices: tuple[tuple[int, ...], ...]
 
-    @lru_cache(maxsize=None)  # noqa: B019 (programs live as long as the process)
+    @cache  # noqa: B019 (programs live as long as the process)
     def constants(self, dtype: torch.dtype, device: torch.device) -> tuple[list[Table], list[Tensor]]:
         """The constant matrices and component lists on a device."""
         tables = [Table.of_entries(*table, dtype=dtype, device=device) for table in self.tables]
@@ -48,13 +48,13 @@ def _emitter_hash() -> str:
     return hashlib.sha256(b"".join(texts)).hexdigest()[:12]
 
 
-@lru_cache(maxsize=None)
+@cache
 def load(key: str) -> TorchProgram:
     """The generated program of a contraction's key."""
     contraction = contraction_of_key(key)
     text, path = stored(f"torch/{key}-{_emitter_hash()}.py", lambda: torch_source.emit(contraction))
     scope: dict[str, Any] = {"__name__": f"flashcart_generated_{key}", "__file__": str(path)}
-    exec(compile(text, str(path), "exec"), scope)  # noqa: S102 (text that we emitted, checked by its checksum)
+    exec(compile(text, str(path), "exec"), scope)
     return TorchProgram(contraction, path, scope["run"], scope["TABLES"], scope["INDICES"])
 
 
