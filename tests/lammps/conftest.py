@@ -44,11 +44,11 @@ class Lammps:
         deck: str,
         *,
         ranks: int = 1,
-        environment: Mapping[str, str] | None = None,
+        environment: Mapping[str, str | None] | None = None,
         options: Sequence[str] = (),
         timeout: float = 100.0,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a deck with `lmp`; a hang is a failure."""
+        """Run a deck with `lmp`; a hang is a failure. environment: None removes a variable."""
         path = self.folder / "in.deck"
         path.write_text(deck)
         command = [BIN / "lmp", "-in", path, "-log", "none", *options]
@@ -57,6 +57,7 @@ class Lammps:
         # Few cores: one thread per rank, and threads that wait do not spin.
         defaults = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
         variables = {**defaults, **os.environ, **(environment or {})}
+        variables = {name: value for name, value in variables.items() if value is not None}
         return subprocess.run(
             command, cwd=self.folder, env=variables, capture_output=True, text=True, timeout=timeout, check=False
         )
