@@ -12,6 +12,7 @@ from pathlib import Path
 import ase.io
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from flashcart.config import Config
@@ -157,3 +158,24 @@ def test_state_that_cannot_be_read_is_refused(configure: Configure, damage):
         save_file({"a": torch.zeros(1)}, path, metadata={"flashcart_state": '{"state_format_version": 99}'})
     with pytest.raises(UserError, match="state format 99" if damage == "newer" else "not a readable training state"):
         train(config)
+
+
+def test_state_of_another_version_of_the_model_is_refused(configure: Configure):
+    config = configure("max_epochs=1")
+    train(config)
+    path = config.output_path / "state.safetensors"
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata()
+    tensors = load_file(path)
+    tensors["model.renamed"] = tensors.pop("model.embedding")
+    save_file(tensors, path, metadata=metadata)
+    with pytest.raises(UserError, match=r"written by FlashCart .* and does not fit the model of this version"):
+        train(configure("max_epochs=2"))
+
+
+def test_deterministic_runs_are_allowed(configure: Configure):
+    try:
+        assert train(configure("max_epochs=1", "deterministic=true")).complete
+        assert torch.are_deterministic_algorithms_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)

@@ -5,8 +5,10 @@ Takes a data set, settings and an epoch, yields batches on a device in the plann
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
@@ -39,13 +41,23 @@ class Loader:
             return
         # Its own generator: seeding the workers draws a number, and the run's random state must not depend on it.
         generator = torch.Generator().manual_seed(self.settings.seed)
-        for batch in DataLoader(planned, batch_size=None, num_workers=self.n_workers, generator=generator):
+        settings: dict[str, Any] = {
+            "num_workers": self.n_workers,
+            "worker_init_fn": _ignore_interrupts,
+            "generator": generator,
+        }
+        for batch in DataLoader(planned, batch_size=None, **settings):
             yield batch.to(self.device)
 
     def bar(self, name: str, epoch: int = 0, start: int = 0) -> Iterator[LabelledBatch]:
         """Yield the same batches, with a progress bar where stderr is a terminal."""
         batches = self.batches(epoch, start)
         yield from tqdm(batches, name, self.n_batches(epoch), initial=start, leave=False, disable=None)
+
+
+def _ignore_interrupts(worker: int) -> None:
+    """Leave Ctrl-C, which a terminal sends to workers too, to the training process: it still wants their batches."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 class _PlannedBatches(TorchDataset[LabelledBatch]):

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from flashcart import __version__
 from flashcart.errors import UserError
 from flashcart.training.checkpoint import (
     State,
@@ -36,6 +37,7 @@ def save_run(run: Run, progress: Progress) -> None:
     if run.average is not None:
         tensors |= with_prefix("average", run.average.state_dict())
     document = {
+        "package_version": __version__,
         "progress": progress.document(),
         "identity": run.identity,
         "config": _plain(run),
@@ -57,16 +59,27 @@ def resume_run(run: Run) -> Progress | None:
             f"{run.folder} holds a run that this one cannot continue: {'; '.join(changed)}. Nothing was changed there; "
             f"choose another output_path."
         )
-    run.model.load_state_dict(without_prefix("model", state.tensors))
-    run.optimizers.load_tensors(without_prefix("optimizer", state.tensors))
-    if run.average is not None:
-        run.average.load_state_dict(without_prefix("average", state.tensors))
-    restore_random_states(without_prefix("random", state.tensors))
+    _restore(run, state)
     progress = Progress.from_document(state.document["progress"])
     logger.info(f"continuing the run in {run.folder} after epoch {progress.epoch}, step {progress.step}.")
     for line in differences(state.document["config"], _plain(run)):
         logger.info(f"another setting than before: {line}.")
     return progress
+
+
+def _restore(run: Run, state: State) -> None:
+    """Put the tensors of a state in place; raise UserError where parameters have other names or shapes."""
+    try:
+        run.model.load_state_dict(without_prefix("model", state.tensors))
+        if run.average is not None:
+            run.average.load_state_dict(without_prefix("average", state.tensors))
+    except RuntimeError as error:
+        raise UserError(
+            f"the state in {run.folder} was written by FlashCart {state.document['package_version']} and does not fit "
+            f"the model of this version, {__version__}; choose another output_path."
+        ) from error
+    run.optimizers.load_tensors(without_prefix("optimizer", state.tensors))
+    restore_random_states(without_prefix("random", state.tensors))
 
 
 def _plain(run: Run) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from flashcart.config import Config, LossTerm
 from flashcart.data.batching import BatchSettings
 from flashcart.data.dataset import Dataset, LabelKeys, read_dataset, require_edges, split_dataset
 from flashcart.data.statistics import OffsetSettings, fit_statistics
+from flashcart.environment import read_environment
 from flashcart.errors import ConfigError, DataError, UserError
 from flashcart.model import FlashCart, ModelConfig
 from flashcart.training.finetune import RUN_ONLY_KEYS, load_start, refit_offsets
@@ -121,7 +122,10 @@ def _set_torch_options(config: Config) -> None:
     torch.manual_seed(config.model_seed)
     torch.backends.cuda.matmul.allow_tf32 = config.tf32
     torch.backends.cudnn.allow_tf32 = config.tf32
-    torch.use_deterministic_algorithms(config.deterministic)
+    deterministic = config.deterministic or read_environment().deterministic
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is reproducible with this only
+    torch.use_deterministic_algorithms(deterministic)
 
 
 def _read_data(config: Config, elements: tuple[str, ...] | None) -> tuple[Dataset, Dataset]:
