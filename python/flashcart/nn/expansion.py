@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from flashcart.ir.contraction import Contraction
 from flashcart.ir.requests import ExpansionRequest, ProductRequest
+from flashcart.ops.compilation import constant_to_compiler
 from flashcart.ops.contract import contract
 from flashcart.ops.kernel_cache import contraction_of_request
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @cache
@@ -27,15 +24,6 @@ def program_of(request: ExpansionRequest | ProductRequest) -> Contraction:
         return lowering.make(request)
 
     return contraction_of_request(request, make)
-
-
-def constant_to_compiler(function: Function) -> Function:
-    """Make torch.compile call a function of plain constants once and keep its result.
-
-    It is torch.compiler.assume_constant_result without what that imports: torch._dynamo, a second or more, and sympy.
-    """
-    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
-    return function
 
 
 @constant_to_compiler

@@ -97,8 +97,14 @@ def per_component_matrix(matrices: Tensor) -> Tensor:
     return matrices.index_select(0, rank_of_component(matrices.shape[0] - 1, matrices.device))
 
 
-@lru_cache(maxsize=64)
 def rank_of_component(l_max: int, device: torch.device) -> Tensor:
     """[(l_max + 1)^2] int64: the rank of every component."""
-    ranks = [rank for rank in range(l_max + 1) for _ in range(2 * rank + 1)]
-    return torch.tensor(ranks, device=device)
+    # A tensor made while tracing belongs to that graph, one made before cannot enter it.
+    return _rank_of_component(l_max, device) if torch.compiler.is_compiling() else _kept_ranks(l_max, device)
+
+
+def _rank_of_component(l_max: int, device: torch.device) -> Tensor:
+    return torch.tensor([rank for rank in range(l_max + 1) for _ in range(2 * rank + 1)], device=device)
+
+
+_kept_ranks = lru_cache(maxsize=64)(_rank_of_component)

@@ -11,13 +11,19 @@ import torch
 from torch import Tensor
 
 from flashcart.errors import UserError
+from flashcart.ops.compilation import constant_to_compiler
 
 ACTIVATIONS = {"silu": torch.nn.functional.silu, "sigmoid": torch.sigmoid}
 
 
-@cache
+@constant_to_compiler
 def unit_moment_factor(name: str) -> float:
     """1/sqrt(E[f(z)^2]) for z ~ N(0, 1), by Gauss-Hermite quadrature."""
+    return _unit_moment_factor(name)
+
+
+@cache
+def _unit_moment_factor(name: str) -> float:
     points, weights = np.polynomial.hermite_e.hermegauss(120)
     values = ACTIVATIONS[name](torch.from_numpy(points)).numpy()
     return float((np.sum(weights * values**2) / np.sum(weights)) ** -0.5)

@@ -9,7 +9,8 @@ from flashcart.errors import UserError
 from flashcart.ir.contraction import Contraction
 from flashcart.ir.ranks import components, path_offsets, product_paths
 from flashcart.ir.requests import ProductRequest, Weights
-from flashcart.nn.expansion import constant_to_compiler, program_of
+from flashcart.nn.expansion import program_of
+from flashcart.ops.compilation import constant_to_compiler
 from flashcart.ops.contract import contract
 
 
