@@ -59,6 +59,7 @@ def test_saving_a_model_in_training_mode_stores_its_present_free_atoms(tmp_path)
         parameter.data *= 1.1
     save_model(tmp_path / "model.safetensors", model)
     assert model.training
+    assert torch.equal(load_file(tmp_path / "model.safetensors")["free_atoms"], model.eval().free_atoms)
     again = load_model(tmp_path / "model.safetensors")
     assert torch.equal(evaluate(again, molecule()).energy, evaluate(model.eval(), molecule()).energy)
 

@@ -125,6 +125,11 @@ def test_stress_is_the_strain_derivative_over_the_volume(model, atoms):
     torch.testing.assert_close(prediction.stress, prediction.strain_derivatives / abs(atoms.cell.volume))
 
 
+def test_strain_derivative_is_symmetric_to_the_last_bit(model):
+    strain = evaluate(model, crystal()).strain_derivatives
+    assert torch.equal(strain, strain.transpose(1, 2))
+
+
 @pytest.mark.parametrize("name", ["molecule", "isolated atom", "edgeless"])
 def test_structures_without_a_volume_have_no_stress(model, name):
     assert torch.isnan(evaluate(model, STRUCTURES[name]()).stress).all()

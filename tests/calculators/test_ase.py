@@ -159,6 +159,13 @@ def test_skin_list_is_built_again_when_the_structure_changes(path, change):
     np.testing.assert_allclose(atoms.get_forces(), attached(path, other).get_forces(), atol=1e-10)
 
 
+def test_edges_of_the_skin_do_not_reach_the_model(path):
+    calculator = FlashCartCalculator(path, skin=1.5)
+    lengths = calculator.graph(crystal()).edge_vectors.norm(dim=1)
+    assert len(lengths) == len(FlashCartCalculator(path).graph(crystal()).edge_vectors)
+    assert lengths.max() < 4.0
+
+
 def test_wrapping_atoms_under_a_skin_changes_nothing(path):
     atoms = attached(path, crystal(), skin=0.5)
     before = atoms.get_potential_energy()
