@@ -140,7 +140,7 @@ def run(command: Sequence[object], folder: Path | None = None, output: Path | No
     words = [str(word) for word in command]
     stream = output.open("w") if output else None
     try:
-        # One thread per process: two ranks share two cores, and threads that wait for each other cost more than they bring.
+        # Two ranks share two cores, and in small systems threads that wait for each other cost more than they bring.
         variables = {"OMP_NUM_THREADS": "1", **os.environ}
         code = subprocess.run(words, cwd=folder, stdout=stream, stderr=stream, env=variables, check=False).returncode
     finally:

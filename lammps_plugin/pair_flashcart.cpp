@@ -95,9 +95,11 @@ void PairFlashcart::coeff(int narg, char **arg)
     memory->create(cutsq, n_types + 1, n_types + 1, "pair:cutsq");
     allocated = 1;
   }
+  // Alone, it answers for every pair, with nothing for NULL; within hybrid styles another one may.
+  const bool alone = force->pair == this;
   for (int i = 1; i <= n_types; i++)
     for (int j = 1; j <= n_types; j++)
-      setflag[i][j] = request.elements[i - 1] != "NULL" && request.elements[j - 1] != "NULL";
+      setflag[i][j] = alone || (request.elements[i - 1] != "NULL" && request.elements[j - 1] != "NULL");
 }
 
 void PairFlashcart::read_elements(int n_names, char **names)

@@ -44,7 +44,7 @@ def _boxes(water: Atoms) -> dict[str, Atoms]:
         boxes[f"strain_{name}_{sign:+d}"] = strained
     squeezed = water.copy()
     squeezed.set_cell(water.cell.array * 0.97, scale_atoms=True)
-    return boxes | {"squeezed": squeezed}
+    return boxes | {"squeezed": squeezed, "hydrogen": water[water.numbers == 1]}
 
 
 def _in_vacuum(symbols: str, positions: object) -> Atoms:
@@ -70,6 +70,8 @@ def _deck(decks, boxes: dict[str, Atoms]) -> str:
     halves = f"pair_coeff * * flashcart 1 {model}\npair_coeff * * flashcart 2 {model}"
     text += _hybrid(decks, f"hybrid/scaled 0.5 {style} 0.5 {style}", halves, "scaled")
     text += _hybrid(decks, style, f"pair_coeff * * {model}", "again")
+    zero = "pair_coeff * * flashcart model.safetensors H NULL\npair_coeff * 2 zero"
+    text += _hybrid(decks, f"hybrid {style} zero 6.0", zero, "hybrid")
     for units, (_, length) in UNITS.items():
         text += decks.set_up(f"water_{units}.data").replace("units metal", f"units {units}").replace("timestep", "#")
         text += f"neighbor {2.0 * length} bin\n" + decks.measure(f"water_{units}")
@@ -184,6 +186,13 @@ def test_two_halves_make_a_whole(read) -> None:
     whole, halves = read("water"), read("scaled")
     assert halves.energy == pytest.approx(whole.energy, rel=1e-12)
     np.testing.assert_allclose(halves.forces, whole.forces, atol=1e-10)
+
+
+def test_in_a_hybrid_style_other_types_are_left_to_other_styles(read, water_box: Atoms) -> None:
+    found, expected = read("hybrid"), read("hydrogen")
+    assert found.energy == pytest.approx(expected.energy, rel=1e-12)
+    np.testing.assert_allclose(found.forces[water_box.numbers == 1], expected.forces, atol=1e-10)
+    assert not found.forces[water_box.numbers == 8].any()
 
 
 def test_clear_and_loading_again_changes_nothing(read) -> None:

@@ -39,7 +39,9 @@ def run_ranks(tmp_path_factory, make_model: Callable[..., Path], water_box: Atom
         if ranks not in done:
             done[ranks] = lammps = decks.prepare(tmp_path_factory.mktemp(f"ranks{ranks}"), make_model, water_box)
             decks.write_data(lammps.folder / "slab.data", _slab())
-            lammps.run_well(_deck(decks, GRIDS[ranks]) + _slab_deck(decks, ranks), ranks=ranks)
+            decks.write_data(lammps.folder / "hydrogen.data", water_box[water_box.numbers == 1])
+            parts = (_deck(decks, GRIDS[ranks]), _slab_deck(decks, ranks), _null_deck(decks))
+            lammps.run_well("".join(parts), ranks=ranks)
         return done[ranks]
 
     return run
@@ -59,6 +61,12 @@ def _slab_deck(decks, ranks: int) -> str:
     text += "neigh_modify every 100 delay 100 check no\n" + decks.measure("slab_left", steps=5)
     text += "displace_atoms all move 15.5 0 0\n" + decks.measure("slab_right", steps=5)
     return text
+
+
+def _null_deck(decks) -> str:
+    """Oxygen is not the model's: within the cutoff of hydrogen, but not seen."""
+    text = decks.set_up("water.data", elements="H NULL") + decks.measure("null")
+    return text + decks.set_up("hydrogen.data") + decks.measure("hydrogen")
 
 
 def _assert_equal(found, expected) -> None:
@@ -107,3 +115,13 @@ def test_per_atom_values_sum_to_the_global_ones(run_ranks) -> None:
     assert found.energies.sum() == pytest.approx(found.energy, rel=1e-12)
     volume = 9.8 * 9.9 * 10.1
     np.testing.assert_allclose(-found.stresses.sum(0) / volume, found.pressures, rtol=1e-9, atol=1e-5)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_atoms_without_element_are_not_seen(run_ranks, water_box: Atoms, ranks: int) -> None:
+    found, expected = run_ranks(ranks).read("null"), run_ranks(1).read("hydrogen")
+    hydrogens = water_box.numbers == 1
+    assert found.energy == pytest.approx(expected.energy, rel=RELATIVE_ENERGY)
+    np.testing.assert_allclose(found.forces[hydrogens], expected.forces, atol=FORCE)
+    assert not found.forces[~hydrogens].any()
+    assert np.abs(expected.forces).max() > 0.1
