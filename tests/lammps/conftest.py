@@ -44,14 +44,16 @@ class Lammps:
         deck: str,
         *,
         ranks: int = 1,
+        inside_python: bool = False,
         environment: Mapping[str, str | None] | None = None,
         options: Sequence[str] = (),
         timeout: float = 100.0,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a deck with `lmp`; a hang is a failure. environment: None removes a variable."""
+        """Run a deck with `lmp`, or `flashcart-lammps run`; a hang is a failure. environment: None is unset."""
         path = self.folder / "in.deck"
         path.write_text(deck)
-        command = [BIN / "lmp", "-in", path, "-log", "none", *options]
+        program = [BIN / "flashcart-lammps", "run"] if inside_python else [BIN / "lmp"]
+        command = [*program, "-in", path, "-log", "none", *options]
         if ranks > 1:
             command = [BIN / "mpiexec", "-n", str(ranks), *command]
         # Few cores: one thread per rank, and threads that wait do not spin.

@@ -6,10 +6,12 @@ import importlib.metadata
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from ase import Atoms
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -52,17 +54,29 @@ def _patch(folder: Path, body: str) -> dict[str, str]:
     return {"PYTHONPATH": str(folder)}
 
 
-@pytest.mark.parametrize("failing_rank", [0, 1])
-def test_python_failing_on_one_rank_ends_all_ranks_with_a_traceback(lammps, decks, failing_rank: int) -> None:
+@pytest.mark.parametrize(("failing_rank", "inside_python"), [(0, False), (1, False), (1, True)])
+def test_python_failing_on_one_rank_ends_all_ranks_with_a_traceback(
+    lammps, decks, failing_rank: int, inside_python: bool
+) -> None:
     condition = f"n == 3 and os.environ['PMI_RANK'] == '{failing_rank}'"
     variables = _patch(lammps.folder, f"if {condition}: raise RuntimeError('failure on purpose')")
     deck = decks.set_up("water.data") + "run 10"
-    result = lammps.run(deck, ranks=2, environment=variables, timeout=60)
+    result = lammps.run(deck, ranks=2, environment=variables, timeout=60, inside_python=inside_python)
     said = result.stdout + result.stderr
     assert result.returncode != 0
     assert f"on rank {failing_rank}" in said
     assert "Traceback" in said
     assert "RuntimeError: failure on purpose" in said
+
+
+def test_two_ranks_inside_python_equal_ase(lammps, decks, make_model: Callable[..., Path], water_box: Atoms) -> None:
+    from flashcart.calculators import FlashCartCalculator
+
+    deck = decks.set_up("water.data") + decks.measure("inside")
+    lammps.run_well(deck, ranks=2, inside_python=True)
+    atoms = water_box.copy()
+    atoms.calc = FlashCartCalculator(model=make_model(), device="cpu", dtype="float64")
+    np.testing.assert_allclose(lammps.read("inside").forces, atoms.get_forces(), atol=1e-8)
 
 
 def test_a_plugin_built_for_another_lammps_says_so_and_does_not_register(lammps) -> None:
