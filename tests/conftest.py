@@ -10,6 +10,23 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
+# Triton decides at its import whether kernels are compiled or interpreted, and its own functions with them. The switch
+# is on for the import alone: a test that wants the interpreter asks for the fixture.
+os.environ["TRITON_INTERPRET"] = "1"
+try:
+    import triton  # noqa: F401
+except ImportError:
+    pass
+finally:
+    del os.environ["TRITON_INTERPRET"]
+
+
+@pytest.fixture
+def triton_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run generated Triton kernels in Triton's interpreter."""
+    pytest.importorskip("triton", reason="Triton is not installed")
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add --update-goldens: write tests/golden anew instead of comparing with it."""

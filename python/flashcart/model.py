@@ -128,6 +128,7 @@ class FlashCart(torch.nn.Module):
         super().__init__()
         self.config = config
         self.n_elements = len(config.elements)
+        self._forced_backend: str | None = None
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self._build()
@@ -279,6 +280,8 @@ class FlashCart(torch.nn.Module):
         exchange: Exchange | None = None,
     ) -> Tensor:
         """Invariant features of every node: the scalars of all layers, [n_owned, n_interactions * channels]."""
+        if self._forced_backend is None:
+            self._set_backend(backend_for(self.config.use_triton, edge_vectors.device.type))
         vectors = edge_vectors.to(self.embedding.dtype)
         distances = vectors.norm(dim=1)
         edges = Edges(
@@ -296,22 +299,36 @@ class FlashCart(torch.nn.Module):
             scalars.append(features[:, 0])
         return torch.cat(scalars, dim=1)
 
-    def use_backend(self, backend: str) -> None:
-        """Make all expansions and products run on one back end."""
-        for module in self.modules():
-            if hasattr(module, "backend"):
-                module.backend = backend
+    def use_backend(self, backend: str | None) -> None:
+        """Make all expansions and products run on one back end; None goes back to the choice by device."""
+        self._forced_backend = backend
+        if backend is not None:
+            self._set_backend(backend)
+
+    def _set_backend(self, backend: str) -> None:
+        if self.expansion.backend != backend:
+            for module in self.modules():
+                if hasattr(module, "backend"):
+                    module.backend = backend
 
 
 _NOT_MATRICES = ("embedding", "gain")
 
 
+def backend_for(use_triton: bool, device: str) -> str:
+    """Triton for CUDA inputs where `use_triton` is true, else torch."""
+    return "triton" if use_triton and device == "cuda" else "torch"
+
+
 @lru_cache(maxsize=4)
 def announce_backend(use_triton: bool, device: str) -> str:
-    """The back end that a model on a device gets, logged once.
+    """The back end that a model on a kind of device gets, logged once.
 
-    `use_triton: true` means Triton kernels for CUDA inputs where this version has them, torch elsewhere.
+    Args:
+        use_triton: the model's key.
+        device: cpu, cuda, ...
     """
-    reason = "use_triton is false" if not use_triton else f"no Triton kernels for device {device} in this version"
-    _log.info("back end: torch (%s)", reason)
-    return "torch"
+    backend = backend_for(use_triton, device)
+    reason = "use_triton is false" if not use_triton else f"device {device}"
+    _log.info("back end: %s (%s)", backend, reason)
+    return backend

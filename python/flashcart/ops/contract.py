@@ -17,7 +17,7 @@ from torch import Tensor
 from flashcart.errors import UserError
 from flashcart.ir.contraction import Contraction, Index
 from flashcart.ir.differentiate import depends_on, vjp
-from flashcart.ops import torch_backend
+from flashcart.ops import torch_backend, triton_backend
 from flashcart.ops.kernel_cache import contraction_of_key, key_of
 
 BACKENDS = ("torch", "triton")
@@ -50,7 +50,7 @@ def contract(
     Raises:
         UserError: the back end is unknown or cannot run these operands.
     """
-    check_backend(backend, operands[0].device)
+    check_backend(backend, program, operands[0])
     _check_shapes(program, operands, n_nodes)
     none = operands[0].new_empty(0, dtype=torch.int64)
     index = (none if senders is None else senders, none if receivers is None else receivers)
@@ -62,8 +62,8 @@ def contract(
     return list(_Contract.apply(key, n_nodes, False, *index, *operands))
 
 
-def check_backend(backend: str, device: torch.device) -> None:
-    """Refuse a back end that is unknown or cannot run on a device; there is no silent fallback.
+def check_backend(backend: str, program: Contraction, like: Tensor) -> None:
+    """Refuse a back end that is unknown or cannot run a contraction here; there is no silent fallback.
 
     Raises:
         UserError: with the remedy.
@@ -71,10 +71,7 @@ def check_backend(backend: str, device: torch.device) -> None:
     if backend not in BACKENDS:
         raise UserError(f"backend={backend!r}: expected one of {', '.join(BACKENDS)}.")
     if backend == "triton":
-        raise UserError(
-            f"backend='triton' was asked for operands on {device}, but this version has no Triton kernels; "
-            "use backend='torch'."
-        )
+        triton_backend.check(program, like.device, like.dtype)
 
 
 def _check_shapes(program: Contraction, operands: Sequence[Tensor], n_nodes: int) -> None:
@@ -90,9 +87,10 @@ def _check_shapes(program: Contraction, operands: Sequence[Tensor], n_nodes: int
 
 def _evaluate(operands: list[Tensor], senders: Tensor, receivers: Tensor, n_nodes: int, key: str) -> list[Tensor]:
     """Run the kernels of a key; knows nothing of autograd."""
-    _, _, name = key.partition(":")
+    backend, _, name = key.partition(":")
     indexed = _indexed(name)
-    return torch_backend.evaluate(
+    evaluate = triton_backend.evaluate if backend == "triton" else torch_backend.evaluate
+    return evaluate(
         name,
         operands,
         senders if Index.SENDER in indexed else None,

@@ -1,0 +1,209 @@
+"""Generated Triton kernels on a GPU against float64: products of every kind, and the default model.
+
+    python benchmarks/gpu_correctness.py [--output benchmarks/results/gpu_correctness.json]
+
+Products: outputs, first and second derivatives against the numpy interpreter of the IR in float64 on random data.
+Model: energies, forces and the parameter gradients of a force loss, Triton against the torch back end, default keys,
+a molecule and a crystal. Limits: relative 1e-11 in float64 and 1e-5 in float32. Determinism: gradients of two runs
+bitwise equal with atomics off. Exits with 1 if a limit is not met.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from flashcart.algebra.lowering import make
+from flashcart.ir.contraction import Contraction, Index
+from flashcart.ir.differentiate import vjp
+from flashcart.ir.interpret import interpret
+from flashcart.ir.requests import ExpansionRequest, ProductRequest, Weights, request_name
+from flashcart.ops import triton_backend
+from flashcart.ops.contract import contract
+
+ROOT = Path(__file__).resolve().parents[1]
+LIMITS = {torch.float32: 1e-5, torch.float64: 1e-11}
+N_NODES, N_EDGES = 12, 150
+
+REQUESTS = [
+    ExpansionRequest(3),
+    ProductRequest(0, 3, 3, True, False, Weights.ROW, False),
+    ProductRequest(1, 1, 1, True, False, Weights.ROW, False),
+    ProductRequest(2, 3, 3, True, False, Weights.ROW, False),
+    ProductRequest(3, 3, 3, True, False, Weights.ROW, False),
+    ProductRequest(2, 2, 2, True, False, Weights.SHARED, True),
+    ProductRequest(2, 2, 2, True, False, Weights.NONE, False),
+    ProductRequest(3, 3, 3, False, True, Weights.NONE, False),
+    ProductRequest(3, 3, 0, False, True, Weights.NONE, False),
+    ProductRequest(2, 2, 2, False, True, Weights.SHARED, True),
+    ProductRequest(2, 2, 2, False, True, Weights.ROW, True),
+    ProductRequest(2, 2, 2, False, True, Weights.ROW, True, True),
+]
+
+
+def programs(request: ExpansionRequest | ProductRequest) -> list[Contraction]:
+    """A product, its derivative, and the derivative of that, with respect to everything."""
+    forward = make(request)
+    backward = vjp(forward, tuple(range(len(forward.inputs))), (0,))
+    second = vjp(backward, tuple(range(len(backward.inputs))), tuple(range(len(backward.outputs))))
+    return [forward, backward, second]
+
+
+def worst_error(program: Contraction, channels: int, dtype: torch.dtype, rng: np.random.Generator) -> float:
+    """Largest error over all outputs, relative to the output's largest value."""
+    rows = {Index.ROW: N_EDGES, Index.SHARED: 1}
+    arrays = [
+        rng.normal(size=(rows.get(o.index, N_NODES), o.components, *([channels] if o.channels else [])))
+        for o in program.inputs
+    ]
+    senders = rng.integers(0, N_NODES, N_EDGES)
+    receivers = rng.integers(0, N_NODES - 2, N_EDGES)  # unsorted; the last two nodes have no edges
+    wanted = interpret(program, arrays, senders, receivers, N_NODES)
+    indexed = any(o.index in (Index.SENDER, Index.RECEIVER) for o in program.inputs + program.outputs)
+    index = {"senders": torch.tensor(senders).cuda(), "receivers": torch.tensor(receivers).cuda(), "n_nodes": N_NODES}
+    tensors = [torch.tensor(a, dtype=dtype).cuda() for a in arrays]
+    got = contract(program, tensors, backend="triton", **(index if indexed else {}))
+    return max(
+        float(np.abs(w - g.double().cpu().numpy()).max() / max(1e-300, np.abs(w).max()))
+        for w, g in zip(wanted, got, strict=True)
+    )
+
+
+def check_products() -> list[dict[str, object]]:
+    """Every request, order, dtype; channel counts that are and are not a power of two."""
+    rng, results = np.random.default_rng(0), []
+    for request in REQUESTS:
+        for order, program in zip(("forward", "backward", "second"), programs(request), strict=True):
+            for dtype, limit in LIMITS.items():
+                for channels in (1, 20, 128):
+                    error = worst_error(program, channels, dtype, rng)
+                    entry = {
+                        "request": request_name(request),
+                        "order": order,
+                        "dtype": str(dtype),
+                        "channels": channels,
+                    }
+                    results.append({**entry, "error": error, "passed": error < limit})
+                    if not error < limit:
+                        print("FAILED", results[-1], flush=True)
+    print(f"products: {len(results)} checks, {sum(not r['passed'] for r in results)} failed", flush=True)
+    return results
+
+
+def structures() -> dict[str, object]:
+    """A molecule and a small crystal."""
+    from ase.build import bulk, molecule
+
+    crystal = bulk("Cu", cubic=True) * (3, 3, 3)
+    crystal.rattle(0.1, seed=1)
+    return {"ethanol": molecule("CH3CH2OH"), "copper": crystal}
+
+
+def evaluate(model, graph, backend: str) -> list[torch.Tensor]:
+    """Energy, forces and the gradients of sum of squared forces with respect to every parameter."""
+    from flashcart.potential import predict
+
+    model.use_backend(backend)
+    model.train()
+    prediction = predict(model, graph, training=True)
+    loss = prediction.forces.square().sum() + 0.01 * prediction.energy.square().sum()
+    gradients = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+    return [prediction.energy.detach(), prediction.forces.detach(), *(g for g in gradients if g is not None)]
+
+
+def relative(first: torch.Tensor, second: torch.Tensor) -> float:
+    """Largest difference over the largest value."""
+    return float((first - second).abs().max() / second.abs().max().clamp(min=1e-12))
+
+
+def check_model() -> list[dict[str, object]]:
+    """The default model; parameter gradients are compared against the largest one of all parameters."""
+    from flashcart.data.graph import atoms_to_graph
+    from flashcart.model import FlashCart, ModelConfig
+
+    results = []
+    for name, atoms in structures().items():
+        elements = tuple(sorted(set(atoms.get_chemical_symbols())))
+        graph = atoms_to_graph(atoms, elements, 5.5).to("cuda")
+        for dtype, limit in LIMITS.items():
+            model = FlashCart(ModelConfig(elements), dtype=dtype).cuda()
+            wide = FlashCart(ModelConfig(elements), dtype=torch.float64).cuda()
+            wide.load_state_dict(model.state_dict())
+            got, wanted = evaluate(model, graph, "triton"), evaluate(wide, graph, "torch")
+            scale = max(float(g.abs().max()) for g in wanted[2:])
+            gradients = max(float((a - b).abs().max()) for a, b in zip(got[2:], wanted[2:], strict=True)) / scale
+            entry = {
+                "structure": name,
+                "dtype": str(dtype),
+                "energy": relative(got[0], wanted[0]),
+                "forces": relative(got[1], wanted[1]),
+                "parameter_gradients": gradients,
+            }
+            entry["passed"] = max(entry["energy"], entry["forces"], gradients) < limit
+            results.append(entry)
+            print(entry, flush=True)
+    return results
+
+
+def check_determinism() -> dict[str, object]:
+    """Two runs of a backward with atomics off are bitwise equal; with them they are close."""
+    backward = programs(ProductRequest(2, 3, 3, True, False, Weights.ROW, False))[1]
+    n_nodes, n_edges, channels = 64, 4096, 64
+    senders = torch.randint(0, n_nodes, (n_edges,), device="cuda")
+    receivers = torch.randint(0, n_nodes, (n_edges,), device="cuda").sort()[0]
+    sizes = {Index.ROW: n_edges, Index.SHARED: 1}
+    tensors = [
+        torch.randn(sizes.get(o.index, n_nodes), o.components, *([channels] if o.channels else []), device="cuda")
+        for o in backward.inputs
+    ]
+
+    def run() -> list[torch.Tensor]:
+        return contract(backward, tensors, senders=senders, receivers=receivers, n_nodes=n_nodes, backend="triton")
+
+    free = [run() for _ in range(2)]
+    torch.use_deterministic_algorithms(True)
+    fixed = [run() for _ in range(3)]
+    torch.use_deterministic_algorithms(False)
+    equal = all(torch.equal(a, b) for other in fixed[1:] for a, b in zip(fixed[0], other, strict=True))
+    close = max(relative(a, b) for a, b in zip(free[0], fixed[0], strict=True))
+    result = {"bitwise_equal": equal, "difference_with_atomics": close, "passed": equal and close < 1e-5}
+    print("determinism", result, flush=True)
+    return result
+
+
+def main() -> int:
+    """Check, print, store."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/gpu_correctness.json")
+    options = parser.parse_args()
+    import triton
+
+    if triton_backend.is_interpreted():
+        raise SystemExit("TRITON_INTERPRET is set: this script is for a GPU")
+    start = time.perf_counter()
+    results = {
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "cpus": os.cpu_count(),
+        "determinism": check_determinism(),
+        "model": check_model(),
+        "products": check_products(),
+    }
+    results["seconds"] = round(time.perf_counter() - start, 1)
+    passed = [results["determinism"], *results["model"], *results["products"]]
+    results["failed"] = sum(not entry["passed"] for entry in passed)
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(json.dumps(results, indent=1) + "\n")
+    print(f"{len(passed)} checks, {results['failed']} failed, {results['seconds']} s")
+    return int(results["failed"] > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
