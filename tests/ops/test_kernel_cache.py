@@ -185,3 +185,7 @@ def test_keys_name_contractions_within_a_process():
 def test_generator_hash_is_short_and_stable():
     assert kernel_cache.generator_hash() == kernel_cache.generator_hash()
     assert len(kernel_cache.generator_hash()) == 12
+
+
+def test_tests_leave_the_cache_of_the_user_alone(request):
+    assert kernel_cache.cache_folder() == request.getfixturevalue("kernel_cache")
