@@ -161,14 +161,27 @@ def test_types_without_element_are_not_looked_up(model_path: Path) -> None:
     assert potential._type_species.tolist() == [-1, -1, 1, 0]
 
 
-def test_torch_switches_of_the_host_are_put_back(model_path: Path, crystal: Atoms) -> None:
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = True
+@pytest.mark.parametrize(("tf32", "precision"), [("model", "ieee"), ("off", "ieee"), ("on", "tf32")])
+def test_tf32_follows_the_request_whatever_the_host_has_set(
+    model_path: Path, crystal: Atoms, monkeypatch: pytest.MonkeyPatch, tf32: str, precision: str
+) -> None:
+    seen = []
+    evaluate = lammps.potential.site_energies_and_gradients
+
+    def look(*args: object, **options: object) -> object:
+        seen.append(torch.backends.cuda.matmul.fp32_precision)
+        return evaluate(*args, **options)
+
+    monkeypatch.setattr(lammps.potential, "site_energies_and_gradients", look)
+    host = "ieee" if precision == "tf32" else "tf32"
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = host
     try:
-        _evaluate(_open(model_path), Periodic(crystal, 3.5), folded=True)
-        assert torch.backends.cuda.matmul.allow_tf32
+        _evaluate(_open(model_path, tf32=tf32), Periodic(crystal, 3.5), folded=True)
+        assert seen == [precision]
+        assert torch.backends.cuda.matmul.fp32_precision == host
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+        torch.backends.cuda.matmul.fp32_precision = before
 
 
 def test_ranks_that_share_a_host_get_one_thread(model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -289,15 +289,15 @@ class _ExchangeRule(torch.autograd.Function):
 def _numerics(tf32: bool, deterministic: bool) -> Iterator[None]:
     """Set torch's switches for one evaluation and put the host's back: other code of the process may use torch too."""
     matmul = torch.backends.cuda.matmul
-    before = matmul.allow_tf32, torch.are_deterministic_algorithms_enabled()
-    matmul.allow_tf32 = tf32
+    before = matmul.fp32_precision, torch.are_deterministic_algorithms_enabled()
+    matmul.fp32_precision = "tf32" if tf32 else "ieee"
     torch.use_deterministic_algorithms(deterministic)
     try:
         # Gradients stay on this thread: the exchange calls MPI, and LAMMPS's is not open to a second one.
         with torch.autograd.set_multithreading_enabled(False):
             yield
     finally:
-        matmul.allow_tf32 = before[0]
+        matmul.fp32_precision = before[0]
         torch.use_deterministic_algorithms(before[1])
 
 
