@@ -95,7 +95,7 @@ def test_keys_of_how_do_not_change_the_energy_on_a_cpu(key, reference):
         ({"l_max_hidden_feats": 3}, "l_max_hidden_feats=3: must not exceed l_max_edge_attrs=2"),
         ({"n_radial": 0}, "n_radial=0"),
         ({"radial_mapping": "linear"}, "radial_mapping='linear': expected one of cosine, affine"),
-        ({"cutoff_poly_order": 2}, "cutoff_poly_order=2: must be at least 3"),
+        ({"cutoff_poly_order": 1}, "cutoff_poly_order=1: must be at least 2"),
         ({"n_interactions": 0}, "n_interactions=0"),
         ({"correlation": 0}, "correlation=0"),
         ({"gate_activation": "tanh"}, "gate_activation='tanh'"),

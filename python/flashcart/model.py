@@ -98,7 +98,7 @@ _LEAST = {
     "l_max_hidden_feats": 0,
     "l_max_edge_attrs": 0,
     "n_radial": 1,
-    "cutoff_poly_order": 3,
+    "cutoff_poly_order": 2,
     "n_interactions": 1,
     "correlation": 1,
 }
@@ -196,7 +196,8 @@ class FlashCart(torch.nn.Module):
 
         Args:
             offsets, scales: [n_elements], eV.
-            average_neighbors: mean number of edges per atom.
+            average_neighbors: mean number of edges per atom; sums of messages are divided by its root, so values below
+                1 (sets of nearly free atoms) count as 1.
         """
         with torch.no_grad():
             self.offsets.copy_(torch.as_tensor(offsets))

@@ -6,6 +6,8 @@ derivative g = dE/dr per edge gives everything else by sums; signs and orders ar
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -73,6 +75,25 @@ class Prediction:
         )
 
 
+@contextlib.contextmanager
+def numerics(tf32: bool, deterministic: bool) -> Iterator[None]:
+    """Set torch's switches for one evaluation and put the host's back: other code of the process may use torch too.
+
+    Args:
+        tf32: allow TF32 in matrix products on CUDA devices.
+        deterministic: use deterministic algorithms only.
+    """
+    matmul = torch.backends.cuda.matmul
+    before = matmul.fp32_precision, torch.are_deterministic_algorithms_enabled()
+    matmul.fp32_precision = "tf32" if tf32 else "ieee"  # the newer switch reads beside the older one
+    torch.use_deterministic_algorithms(deterministic)
+    try:
+        yield
+    finally:
+        matmul.fp32_precision = before[0]
+        torch.use_deterministic_algorithms(before[1])
+
+
 def predict(model: FlashCart, graph: AtomicGraph, *, training: bool = False) -> Prediction:
     """Energies, forces and stress of a graph.
 
@@ -81,7 +102,7 @@ def predict(model: FlashCart, graph: AtomicGraph, *, training: bool = False) -> 
         graph: one or several structures, on the model's device.
         training: keep the autograd graph, so that a loss on any of the results can be differentiated.
     """
-    with torch.set_grad_enabled(True):
+    with numerics(model.config.tf32, model.config.deterministic):
         site_energies, gradients = site_energies_and_gradients(
             model, graph.edge_vectors, graph.senders, graph.receivers, graph.species, create_graph=training
         )

@@ -202,6 +202,13 @@ def test_descriptors_of_no_structure_are_refused(path):
         FlashCartCalculator(path).get_descriptors()
 
 
+def test_atoms_in_one_place_are_a_sentence(path):
+    atoms = attached(path, molecule())
+    atoms.positions[1] = atoms.positions[0]
+    with pytest.raises(UserError, match="atoms 0 and 1 stand in one place"):
+        atoms.get_potential_energy()
+
+
 def test_unknown_element_is_a_sentence(path):
     with pytest.raises(UserError, match="Xe"):
         attached(path, Atoms("HXe", positions=[[0, 0, 0], [1, 1, 1]])).get_potential_energy()

@@ -61,7 +61,12 @@ class FlashCartCalculator(Calculator):
         properties: list[str] | None = None,
         system_changes: list[str] = all_changes,
     ) -> None:
-        """Evaluate the model once and keep everything it gives."""
+        """Evaluate the model once and keep everything it gives.
+
+        Raises:
+            UserError: two atoms stand in one place.
+            DataError: an element that the model does not know, or a periodic cell without volume.
+        """
         super().calculate(atoms, properties, system_changes)
         prediction = predict(self.model, self.graph(self.atoms))
         self.n_evaluations += 1
@@ -78,6 +83,10 @@ class FlashCartCalculator(Calculator):
             vectors = atoms.positions[senders] - atoms.positions[receivers] + pairs.shifts @ cell
             near = np.einsum("ex,ex->e", vectors, vectors) < r_max**2
             vectors, senders, receivers = vectors[near], senders[near], receivers[near]
+        distances = np.linalg.norm(vectors, axis=1)
+        if len(distances) and distances.min() < 1e-6:
+            edge = int(distances.argmin())
+            raise UserError(f"atoms {receivers[edge]} and {senders[edge]} stand in one place.")
         graph = AtomicGraph(
             edge_vectors=torch.from_numpy(vectors),
             senders=torch.from_numpy(senders),

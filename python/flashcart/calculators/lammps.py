@@ -9,11 +9,10 @@ have an element, then one node per remote atom; ghosts that are images of an own
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -197,7 +196,9 @@ class LammpsPotential:
         inside = (vectors.square().sum(1) < self.cutoff**2).nonzero().squeeze(1)
         vectors = vectors.index_select(0, inside)
         halo = None if exchange is None else _Halo(exchange, pairs.n_owned, len(pairs.atom_of_node))
-        with _numerics(self._tf32(), self._deterministic()):
+        # Gradients stay on this thread: the exchange calls MPI, and LAMMPS's is not open to a second one.
+        one_thread = torch.autograd.set_multithreading_enabled(False)
+        with potential.numerics(self._tf32(), self._deterministic()), one_thread:
             site_energies, gradients = potential.site_energies_and_gradients(
                 self.model,
                 vectors,
@@ -210,6 +211,8 @@ class LammpsPotential:
             if halo is not None:
                 halo.finish()
         edges = (pairs.sender_atoms.index_select(0, inside), pairs.receiver_atoms.index_select(0, inside))
+        if not bool(site_energies.detach().isfinite().all()):
+            raise UserError("the energy is not a finite number: atoms stand in one place, or far from anything known")
         return _collect(site_energies.detach(), vectors, gradients.detach().double(), edges, len(place), atom_virials)
 
 
@@ -283,22 +286,6 @@ class _ExchangeRule(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         return ctx.halo.reverse(gradient), None
-
-
-@contextlib.contextmanager
-def _numerics(tf32: bool, deterministic: bool) -> Iterator[None]:
-    """Set torch's switches for one evaluation and put the host's back: other code of the process may use torch too."""
-    matmul = torch.backends.cuda.matmul
-    before = matmul.fp32_precision, torch.are_deterministic_algorithms_enabled()
-    matmul.fp32_precision = "tf32" if tf32 else "ieee"
-    torch.use_deterministic_algorithms(deterministic)
-    try:
-        # Gradients stay on this thread: the exchange calls MPI, and LAMMPS's is not open to a second one.
-        with torch.autograd.set_multithreading_enabled(False):
-            yield
-    finally:
-        matmul.fp32_precision = before[0]
-        torch.use_deterministic_algorithms(before[1])
 
 
 def _device_of_rank(request: Request) -> torch.device:

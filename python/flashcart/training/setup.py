@@ -120,8 +120,7 @@ def prepare_run(config: Config, folder: Path, device: torch.device) -> Run:
 def _set_torch_options(config: Config) -> None:
     """Apply the keys that torch keeps per process."""
     torch.manual_seed(config.model_seed)
-    torch.backends.cuda.matmul.allow_tf32 = config.tf32
-    torch.backends.cudnn.allow_tf32 = config.tf32
+    torch.backends.cuda.matmul.fp32_precision = "tf32" if config.tf32 else "ieee"
     deterministic = config.deterministic or read_environment().deterministic
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is reproducible with this only
