@@ -118,6 +118,7 @@ def test_nothing_to_evaluate_is_an_error(configure: Configure, trained: Config):
         run_test(configure("test_path=~", "valid_path=~"))
 
 
-def test_missing_model_is_an_error(configure: Configure):
+def test_missing_model_is_an_error_and_makes_no_folder(configure: Configure, data_folder: Path):
     with pytest.raises(ModelFileError, match=r"best\.safetensors: no such model file"):
         run_test(configure(run="empty"))
+    assert not (data_folder / "empty").exists()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from flashcart.config import Config, LossTerm
 from flashcart.data.dataset import Dataset, split_dataset
-from flashcart.deploy import load_model, write_atomic
+from flashcart.deploy import load_model, read_metadata, write_atomic
 from flashcart.device import resolve_device
 from flashcart.errors import ConfigError
 from flashcart.model import FlashCart
@@ -39,9 +39,11 @@ def test(config: Config) -> dict[str, dict[str, float]]:
     config.require("output_path")
     check_supported(config)
     device = resolve_device(config.device)
+    assert config.output_path is not None
+    path = config.checkpoint if config.checkpoint is not None else config.output_path / BEST_FILE
+    read_metadata(path)  # before a folder is made
     folder = prepare_folder(config)
     with log_file(folder / LOG_FILE):
-        path = config.checkpoint if config.checkpoint is not None else folder / BEST_FILE
         dtype = None if config.precision is None else str(dtype_of(config)).removeprefix("torch.")
         model = load_model(path, device=str(device), dtype=dtype)
         terms = tuple({metric_name(term): term for term in (*config.valid_losses, *_STANDARD_TERMS)}.values())
