@@ -4,6 +4,7 @@
 #include <atom.h>
 #include <comm.h>
 #include <error.h>
+#include <exceptions.h>
 #include <force.h>
 #include <memory.h>
 #include <mpi.h>
@@ -13,7 +14,7 @@
 #include <utils.h>
 
 #include <cstring>
-#include <stdexcept>
+#include <exception>
 
 using namespace LAMMPS_NS;
 
@@ -262,7 +263,9 @@ void PairFlashcart::compute(int eflag, int vflag)
     step.site_energies = eflag_atom;
     step.atom_virials = vflag_atom;
     bridge->evaluate(step, comm->nprocs > 1 ? &halo : nullptr, result);
-  } catch (const std::runtime_error &reason) {
+  } catch (const LAMMPSException &) {
+    throw;
+  } catch (const std::exception &reason) {
     error->one(FLERR, "pair_style flashcart on rank {}: {}", comm->me, reason.what());
   }
   tally();
