@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -20,7 +20,9 @@ from flashcart.config_keys import MODEL_KEYS, Config, Loss, LossTerm, to_plain
 from flashcart.config_kinds import to_word
 from flashcart.errors import ConfigError
 
-__all__ = ["MODEL_KEYS", "Config", "LossTerm", "describe_keys", "keys_table", "load_config", "read_yaml"]
+__all__ = ["MODEL_KEYS", "Config", "LossTerm", "describe_keys", "keys_table", "load_config", "load_keys", "read_yaml"]
+
+Keys = TypeVar("Keys", bound=Config)
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,12 @@ def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -
     train_loss.weighted_sum.0.weight=2. Raises ConfigError for a file that cannot be read, an unknown key, a value of
     the wrong type or out of range, and keys that contradict each other.
     """
-    known = {entry.name: entry for entry in fields(Config)}
+    return load_keys(Config, path, overrides)
+
+
+def load_keys(kind: type[Keys], path: str | Path | None = None, overrides: Sequence[str] = ()) -> Keys:
+    """Return the same for a configuration with keys of its own besides, `kind`."""
+    known = {entry.name: entry for entry in fields(kind)}
     entries: dict[str, _Entry] = {}
     if path is not None:
         folder, source = Path(path).absolute().parent, f"in {path}"
@@ -48,7 +55,7 @@ def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -
             entries[name] = _Entry(value, folder, source)
     for override in overrides:
         _apply_override(entries, override, known)
-    config = Config(**{name: _convert(known[name], entry) for name, entry in entries.items()})
+    config = kind(**{name: _convert(known[name], entry) for name, entry in entries.items()})
     _check_combinations(config)
     return config
 
@@ -69,10 +76,10 @@ def read_yaml(path: str | Path) -> dict[Any, Any]:
     return content
 
 
-def describe_keys() -> str:
+def describe_keys(kind: type[Config] = Config) -> str:
     """Return every key with default, allowed values and meaning, for --help."""
     lines: list[str] = []
-    for entry in fields(Config):
+    for entry in fields(kind):
         if entry.metadata["group"]:
             lines.append(f"\n{entry.metadata['group']}:")
         default = f"default {_default_text(entry)}"

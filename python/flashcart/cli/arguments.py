@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from flashcart import __version__
-from flashcart.config import Config, describe_keys, load_config
+from flashcart.config import Config, describe_keys, load_keys
 from flashcart.environment import read_environment, set_allocator_default
 from flashcart.errors import FlashCartError, UserError
 
@@ -27,10 +27,11 @@ _logger = logging.getLogger("flashcart")
 
 @dataclass(frozen=True)
 class Command:
-    """A command that takes one optional YAML file and `key=value` overrides."""
+    """A command that takes one optional YAML file and `key=value` overrides; `keys` says which ones there are."""
 
     name: str
     summary: str
+    keys: type[Config] = Config
 
 
 @dataclass(frozen=True)
@@ -42,13 +43,16 @@ class Arguments:
     debug: bool
 
 
-def run_command(command: Command, argv: Sequence[str] | None, work: Callable[[Config], int]) -> int:
-    """Parse `argv`, check the environment variables, read the configuration and do the work; return the exit code."""
+def run_command(command: Command, argv: Sequence[str] | None, work: Callable[[Any], int]) -> int:
+    """Parse `argv`, check the environment variables, read the configuration and do the work; return the exit code.
+
+    `work` takes the configuration, a `command.keys`.
+    """
     arguments = parse_arguments(command, argv)
 
     def start() -> int:
         read_environment()
-        config = load_config(arguments.config_path, arguments.overrides)
+        config = load_keys(command.keys, arguments.config_path, arguments.overrides)
         note = set_allocator_default()
         with _log_on_terminal():
             if note:
@@ -82,7 +86,7 @@ def parse_arguments(command: Command, argv: Sequence[str] | None) -> Arguments:
         prog=command.name,
         usage=f"{command.name} [run.yaml] [key=value ...]",
         description=f"{command.summary}\n\nKeys, in the YAML file or as key=value (nested keys dotted: "
-        f"train_loss.weighted_sum.0.weight=2):\n\n{describe_keys()}",
+        f"train_loss.weighted_sum.0.weight=2):\n\n{describe_keys(command.keys)}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

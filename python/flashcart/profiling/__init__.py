@@ -1,0 +1,1 @@
+"""Where the time of a model goes: what flashcart-profile does."""

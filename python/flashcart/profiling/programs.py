@@ -1,0 +1,208 @@
+"""The generated programs that a model runs: which, how often, how long, and how near to what the device can do.
+
+Takes runs of a phase, returns a frozen `ProgramRow` per program. The op that all programs go through is watched only
+inside the blocks of this module, so that it costs nothing otherwise. FLOPs and bytes come from the contraction.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flashcart.ir.contraction import Contraction, Index
+from flashcart.ir.cost import cost
+from flashcart.ir.launch_plan import is_indexed, order_of, plan_launches
+from flashcart.ops import contract as contract_module
+from flashcart.ops import triton_backend
+from flashcart.ops.kernel_cache import contraction_of_key
+from flashcart.ops.torch_backend import rows_of
+from flashcart.profiling.roofline import Roofline
+from flashcart.profiling.timing import synchronize
+
+Evaluate = Callable[[list[Tensor], Tensor, Tensor, int, str], list[Tensor]]
+RANGE = "flashcart program: "
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large one evaluation was: rows of the iteration space, nodes, channels, bytes per number."""
+
+    n_rows: int
+    n_nodes: int
+    n_channels: int
+    item_size: int
+
+
+@dataclass(frozen=True)
+class ProgramRow:
+    """One program in one run. seconds, flops, n_bytes: sums over its calls.
+
+    fraction: the shortest time that the roofline allows over the time it took.
+    """
+
+    backend: str
+    key: str
+    title: str
+    calls: float
+    seconds: float
+    flops: float
+    n_bytes: float
+    fraction: float
+    sizes: tuple[Size, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all of it."""
+        sizes = [vars(size) for size in self.sizes]
+        return {
+            "backend": self.backend,
+            "key": self.key,
+            "title": self.title,
+            "calls": self.calls,
+            "seconds": self.seconds,
+            "flops": self.flops,
+            "bytes": self.n_bytes,
+            "roofline_fraction": self.fraction,
+            "sizes": sizes,
+        }
+
+
+@cache
+def title_of(key: str) -> str:
+    """Name a program for people: what is multiplied, the ranks, which derivative, the start of its key."""
+    program = contraction_of_key(key)
+    highest: dict[int, int] = {}
+    for operand in program.inputs + program.outputs:
+        if operand.ranks:
+            highest[operand.role] = max(operand.ranks)
+    *factors, result = [highest[role] for role in sorted(highest)]
+    product = "edge product" if is_indexed(program) else "node product"
+    kind = product if len(factors) > 1 else "expansion"
+    ranks = " x ".join(map(str, factors))
+    return f"{kind} {ranks} -> {result}, {order_of(program).value} [{key[:8]}]"
+
+
+@contextmanager
+def named_programs() -> Iterator[None]:
+    """Give every evaluation a range of its name in torch's profiler."""
+
+    def wrap(evaluate: Evaluate) -> Evaluate:
+        def named(operands: list[Tensor], senders: Tensor, receivers: Tensor, n_nodes: int, key: str) -> list[Tensor]:
+            with torch.profiler.record_function(RANGE + title_of(key.partition(":")[2])):
+                return evaluate(operands, senders, receivers, n_nodes, key)
+
+        return named
+
+    with _wrapped(wrap):
+        yield
+
+
+def time_programs(run: Callable[[], None], n_runs: int, device: torch.device, roofline: Roofline) -> list[ProgramRow]:
+    """Return the programs of a run, averaged over `n_runs`, the slowest first."""
+    calls: list[tuple[str, Size, Callable[[], float]]] = []
+
+    def wrap(evaluate: Evaluate) -> Evaluate:
+        def timed(operands: list[Tensor], senders: Tensor, receivers: Tensor, n_nodes: int, key: str) -> list[Tensor]:
+            stop = _start_clock(device)
+            results = evaluate(operands, senders, receivers, n_nodes, key)
+            calls.append((key, _size(key, operands, senders, receivers, int(n_nodes)), stop()))
+            return results
+
+        return timed
+
+    with _wrapped(wrap):
+        for _ in range(n_runs):
+            run()
+    synchronize(device)
+    by_key: dict[str, list[tuple[Size, float]]] = defaultdict(list)
+    for key, size, seconds in calls:
+        by_key[key].append((size, seconds()))
+    rows = [_row(key, entries, n_runs, roofline) for key, entries in by_key.items()]
+    return sorted(rows, key=lambda row: -row.seconds)
+
+
+def _row(key: str, entries: Sequence[tuple[Size, float]], n_runs: int, roofline: Roofline) -> ProgramRow:
+    backend, _, name = key.partition(":")
+    program = contraction_of_key(name)
+    costs = [cost(program, **vars(size)) for size, _ in entries]
+    seconds = sum(seconds for _, seconds in entries)
+    flops, n_bytes = sum(c.flops for c in costs), sum(c.bytes for c in costs)
+    shortest = sum(roofline.shortest(c.flops, c.bytes) for c in costs)
+    per_run = len(entries) // n_runs
+    return ProgramRow(
+        backend,
+        name,
+        title_of(name),
+        len(entries) / n_runs,
+        seconds / n_runs,
+        flops / n_runs,
+        n_bytes / n_runs,
+        shortest / max(seconds, 1e-12),
+        tuple(size for size, _ in entries[:per_run]),
+    )
+
+
+def _size(key: str, operands: Sequence[Tensor], senders: Tensor, receivers: Tensor, n_nodes: int) -> Size:
+    program = contraction_of_key(key.partition(":")[2])
+    indexed = {operand.index for operand in program.inputs + program.outputs}
+    rows = rows_of(
+        program,
+        operands,
+        senders if Index.SENDER in indexed else None,
+        receivers if Index.RECEIVER in indexed else senders if Index.SENDER in indexed else None,
+        n_nodes,
+    )
+    return Size(rows.n_rows, n_nodes, rows.n_channels, operands[0].element_size())
+
+
+def _start_clock(device: torch.device) -> Callable[[], Callable[[], float]]:
+    """Start; the result stops, and its result gives the seconds (on a GPU once it is synchronised)."""
+    if device.type != "cuda":
+        begun = time.perf_counter()
+
+        def stop() -> Callable[[], float]:
+            seconds = time.perf_counter() - begun
+            return lambda: seconds
+
+        return stop
+    first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    first.record()
+
+    def stop_event() -> Callable[[], float]:
+        last.record()
+        return lambda: 1e-3 * first.elapsed_time(last)
+
+    return stop_event
+
+
+@contextmanager
+def _wrapped(wrap: Callable[[Evaluate], Evaluate]) -> Iterator[None]:
+    """Put a function around every evaluation of a program."""
+    before = contract_module._evaluate
+    contract_module._evaluate = wrap(before)
+    try:
+        yield
+    finally:
+        contract_module._evaluate = before
+
+
+def launch_plan(key: str) -> list[dict[str, Any]]:
+    """Return the launches of a program on a GPU under this process's settings."""
+    program: Contraction = contraction_of_key(key)
+    return [
+        {
+            "ranks": list(launch.ranks),
+            "input_rank": launch.input_rank,
+            "components": launch.n_components,
+            "outputs": list(launch.outputs),
+            "terms": len(launch.terms),
+        }
+        for launch in plan_launches(program, triton_backend.settings())
+    ]

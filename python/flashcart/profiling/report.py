@@ -1,0 +1,200 @@
+"""What flashcart-profile says: lines and tables for people, one document for programs.
+
+Takes results, returns texts and JSON values.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flashcart.deploy import write_atomic
+from flashcart.errors import UserError
+from flashcart.profiling import memory
+from flashcart.profiling.operations import OperationRow
+from flashcart.profiling.programs import ProgramRow, launch_plan
+from flashcart.profiling.roofline import Roofline
+from flashcart.profiling.subject import Subject, Workload
+from flashcart.profiling.timing import Measurement, Times
+
+FORMAT = 1
+_logger = logging.getLogger("flashcart")
+
+
+@dataclass(frozen=True)
+class PhaseResult:
+    """All of one phase."""
+
+    workload: Workload
+    measurement: Measurement
+    operations: list[OperationRow]
+    programs: list[ProgramRow]
+
+    @property
+    def atoms_per_second(self) -> float:
+        """Atoms of a run over its median time."""
+        return self.workload.n_atoms / self.measurement.whole.median
+
+    def as_json(self) -> dict[str, Any]:
+        """Return counts, times and tables."""
+        return {
+            **self.workload.as_json(),
+            **self.measurement.as_json(),
+            "atoms_per_second": self.atoms_per_second,
+            "operations": [row.as_json() for row in self.operations],
+            "programs": [row.as_json() for row in self.programs],
+        }
+
+
+def document(
+    subject: Subject, settings: dict[str, Any], roofline: Roofline, results: Sequence[PhaseResult]
+) -> dict[str, Any]:
+    """Return everything as JSON values."""
+    keys = {row.key: row.title for result in results for row in result.programs}
+    return {
+        "format": FORMAT,
+        "settings": settings,
+        "notes": list(subject.notes),
+        "model": {"source": subject.source, "elements": list(subject.model.config.elements), **n_parameters(subject)},
+        "memory_kind": memory.kind(subject.device),
+        "roofline": roofline.as_json(),
+        "phases": {result.workload.phase: result.as_json() for result in results},
+        "launch_plan": [{"key": key, "title": title, "launches": launch_plan(key)} for key, title in keys.items()],
+    }
+
+
+def n_parameters(subject: Subject) -> dict[str, int]:
+    """Return the number of parameters, and of those in matrices."""
+    return {
+        "parameters": sum(p.numel() for p in subject.model.parameters()),
+        "matrix_parameters": sum(p.numel() for p in subject.model.muon_parameters()),
+    }
+
+
+def settings_lines(subject: Subject, settings: dict[str, Any]) -> list[str]:
+    """Return the settings, the model and the counts."""
+    words = {name: ", ".join(f"{k} {v}" for k, v in settings[name].items()) for name in ("versions", "other_variables")}
+    lines = [
+        f"versions: {words['versions']}",
+        f"device: {settings['device']} ({settings['device_name']}), {settings['threads']} threads",
+        f"dtype: {settings['dtype']}, TF32 {'allowed' if settings['tf32'] else 'off'}, "
+        f"deterministic {'on' if settings['deterministic'] else 'off'}",
+        f"back end: {settings['backend']} ({settings['backend_reason']}), torch.compile {settings['compile']}",
+        *(f"variable: {name}={value}" for name, value in settings["variables"].items()),
+        *([f"other variables: {words['other_variables']}"] if settings["other_variables"] else []),
+    ]
+    numbers = n_parameters(subject)
+    lines.append(f"model: {subject.source}")
+    lines.append(f"parameters: {numbers['parameters']}, of them {numbers['matrix_parameters']} in matrices")
+    for load in subject.workloads:
+        lines.append(
+            f"{load.phase}: {len(load.batches)} batch{'es' if len(load.batches) > 1 else ''} with {load.n_structures} "
+            f"structures, {load.n_atoms} atoms, {load.n_edges} edges of {load.path}"
+        )
+    return lines
+
+
+def timer_lines(result: PhaseResult, memory_kind: str) -> list[str]:
+    """Return first use, warm-up, [timer] and [phase-timer] lines, and the compilations during timed runs."""
+    name, found = result.workload.phase, result.measurement
+    peak = "unknown" if found.peak_memory is None else f"{found.peak_memory / 2**20:.0f} MiB {memory_kind}"
+    warm = ", ".join(f"{seconds:.4g} s" for seconds in found.warm_up) or "none"
+    return [
+        f"[first-use] {name}: {found.first_use:.4g} s, {found.first_compilations}",
+        f"[warm-up] {name}: {warm}",
+        f"[timer] {name}: {_times(found.whole)}, {result.atoms_per_second:.4g} atoms/s, peak memory {peak}",
+        *(f"[phase-timer] {name}, {part}: {_times(times)}" for part, times in found.parts.items()),
+        f"[phase-timer] {name}, all parts: {_times(found.parts_total)}",
+        f"compilations during timed runs of {name}: {found.compilations.total}"
+        + (f" ({found.compilations})" if found.compilations.total else ""),
+    ]
+
+
+def _times(times: Times) -> str:
+    n = len(times.runs)
+    return (
+        f"{times.mean:.4g} s/run (mean of {n} run{'s' if n > 1 else ''}), median {times.median:.4g} s, "
+        f"spread {times.spread:.2g} s"
+    )
+
+
+def operation_table(rows: Sequence[OperationRow], limit: int, with_memory: bool) -> str:
+    """Return a table of operations: times in ms of one run; times on the device only where there are any."""
+    columns: list[tuple[str, Callable[[OperationRow], str]]] = [
+        ("operation", lambda row: row.name if len(row.name) <= 70 else f"{row.name[:67]}..."),
+        ("calls", lambda row: str(row.calls)),
+        ("self CPU ms", lambda row: f"{1e3 * row.self_cpu:.3f}"),
+        ("CPU ms", lambda row: f"{1e3 * row.cpu:.3f}"),
+    ]
+    if any(row.device for row in rows):
+        columns.append(("self GPU ms", lambda row: f"{1e3 * row.self_device:.3f}"))
+        columns.append(("GPU ms", lambda row: f"{1e3 * row.device:.3f}"))
+    if with_memory:
+        columns.append(("CPU MiB", lambda row: f"{row.cpu_bytes / 2**20:.2f}"))
+        columns.append(("GPU MiB", lambda row: f"{row.device_bytes / 2**20:.2f}"))
+    if any(row.shapes for row in rows):
+        columns.append(("shapes", lambda row: row.shapes[:60]))
+    cells = [[text(row) for _, text in columns] for row in rows[:limit]]
+    return table([name for name, _ in columns], cells)
+
+
+def program_table(rows: Sequence[ProgramRow], limit: int) -> str:
+    """Return the table of generated programs in one run."""
+    cells = [
+        [
+            row.title,
+            row.backend,
+            f"{row.calls:g}",
+            f"{1e3 * row.seconds:.3f}",
+            f"{row.flops / 1e6:.4g}",
+            f"{row.n_bytes / 1e6:.4g}",
+            f"{100 * row.fraction:.1f} %",
+        ]
+        for row in rows[:limit]
+    ]
+    return table(["program", "back end", "calls", "ms", "MFLOP", "MB", "roofline"], cells)
+
+
+def launch_table(plan: Sequence[dict[str, Any]]) -> str:
+    """Return the launches of each program."""
+    cells = []
+    for program in plan:
+        for number, launch in enumerate(program["launches"]):
+            cells.append(
+                [
+                    program["title"] if number == 0 else "",
+                    str(number + 1),
+                    " ".join(map(str, launch["ranks"])),
+                    "all" if launch["input_rank"] is None else str(launch["input_rank"]),
+                    str(launch["components"]),
+                    str(launch["terms"]),
+                ]
+            )
+    return table(["program", "launch", "output ranks", "input rank", "components", "terms"], cells)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return lines with the first column to the left and the others to the right."""
+    lines = [list(head), *[list(row) for row in rows]]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    texts = []
+    for line in lines:
+        first, *others = line
+        cells = [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))]
+        texts.append("  ".join(cells).rstrip())
+    return "\n".join(texts)
+
+
+def write_json(path: Path | None, document: dict[str, Any]) -> None:
+    """Write a document, if a file is named."""
+    if path is None:
+        return
+    try:
+        write_atomic(path, f"{json.dumps(document, indent=1, ensure_ascii=False)}\n".encode())
+    except OSError as error:
+        raise UserError(f"profile_json: {path} cannot be written ({error.strerror}).") from None
+    _logger.info(f"results: {path}")
