@@ -66,6 +66,7 @@ def profile_operations(
         record_shapes=config.profile_record_shapes,
         profile_memory=config.profile_memory,
         with_stack=config.profile_with_stack,
+        experimental_config=torch._C._profiler._ExperimentalConfig(verbose=config.profile_with_stack),  # keeps stacks
     )
     synchronize(device)
     with whole as profiler, named_layers(phase.model), named_programs(), record_function(f"{OURS}phase: {phase.name}"):

@@ -169,9 +169,8 @@ def _workload(
     if size > len(dataset):
         notes.append(f"{name}: {size} is more than the {len(dataset)} structures of {path}; a batch holds all of them.")
     if config.profile_n_batches > len(plan):
-        text = f"{len(plan)} batch{'es' if len(plan) > 1 else ''}"
         notes.append(
-            f"profile_n_batches: {config.profile_n_batches} were asked for, {phase} has {text}; a run is that."
+            f"profile_n_batches: {config.profile_n_batches} is more than the {len(plan)} of {phase}; all are run."
         )
     batches = tuple(make_batch(dataset, indices) for indices in plan[: config.profile_n_batches])
     return Workload(phase, path, tuple(batch.to(device) for batch in batches))

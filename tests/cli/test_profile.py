@@ -1,0 +1,69 @@
+"""flashcart-profile as a process: start-up, variables, exit codes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flashcart import __version__
+from flashcart.cli import profile as cli_profile
+
+COMMAND = [sys.executable, "-m", "flashcart.cli.profile"]
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_and_version_import_no_torch(option: str):
+    code = (
+        "import sys\nfrom flashcart.cli.profile import main\ntry:\n    main(sys.argv[1:])\nexcept SystemExit as end:\n"
+        "    assert end.code == 0\nassert not {'torch', 'numpy', 'ase'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, option], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert ("profile_sweep" if option == "--help" else __version__) in done.stdout
+
+
+def test_variables_are_checked_before_anything_else():
+    environment = {**os.environ, "FLASHCART_TP_CSR_GROUP_BUDGET": "many"}
+    done = subprocess.run(
+        [*COMMAND, "nowhere.yaml", "x=1"], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert done.stderr == (
+        "flashcart-profile: FLASHCART_TP_CSR_GROUP_BUDGET='many' is not allowed; allowed: an integer of at least 1.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["nowhere.yaml"], "nowhere.yaml: no such configuration file."),
+        ([], "profile_train_path: no structures for training; give profile_train_path or train_path."),
+        (["profile_phas=both"], "did you mean profile_phase?"),
+        (["profile_sweep={FLASHCART_X: 1}"], "profile_sweep: FLASHCART_X is no variable of FlashCart"),
+    ],
+)
+def test_wrong_input_is_a_sentence_and_exit_code_2(arguments: list[str], sentence: str, capsys):
+    assert cli_profile.main(["device=cpu", *arguments] if "nowhere.yaml" not in arguments else arguments) == 2
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert error.count("\n") == 1
+
+
+def test_compilations_in_timed_runs_are_a_failure(monkeypatch, capsys):
+    late = {"generated_files": 0, "triton_kernels": 2, "torch_graphs": 0}
+    document = {"phases": {"inference": {"compilations_in_timed_runs": late}}}
+    monkeypatch.setattr("flashcart.profiling.run.run_profile", lambda config, loss: document)
+    assert cli_profile.main(["device=cpu"]) == 1
+    assert "timed runs of inference contain compilations" in capsys.readouterr().err
+
+
+def test_results_that_cannot_be_written_are_a_sentence(tmp_path: Path, example_data: Path, capsys):
+    (tmp_path / "file").write_text("")
+    keys = ["r_max=2.0", "n_hidden_feats=2", "l_max_hidden_feats=0", "l_max_edge_attrs=0", "profile_phase=inference"]
+    paths = [f"train_path={example_data / 'water_valid.extxyz'}", f"profile_json={tmp_path / 'file' / 'x.json'}"]
+    assert cli_profile.main(["device=cpu", "profile_batch_size=1", *keys, *paths]) == 2
+    assert "profile_json: " in capsys.readouterr().err

@@ -1,0 +1,101 @@
+"""Generated programs: names, FLOPs and bytes, sizes, launches."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from flashcart.config_profile import PHASES
+from flashcart.ir.contraction import Index
+from flashcart.ir.cost import multiply_adds
+from flashcart.ir.launch_plan import plan_launches
+from flashcart.ops import triton_backend
+from flashcart.ops.kernel_cache import contraction_of_key
+from flashcart.profiling.programs import time_programs
+from flashcart.profiling.roofline import Roofline, measure_roofline
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_flops_and_bytes_are_those_of_the_contraction(phase, profile_run):
+    for row in profile_run.document["phases"][phase]["programs"]:
+        program = contraction_of_key(row["key"])
+        assert len(row["sizes"]) == row["calls"]
+        flops = n_bytes = 0
+        for size in row["sizes"]:
+            flops += multiply_adds(program) * size["n_rows"] * size["n_channels"]
+            rows = {Index.ROW: size["n_rows"], Index.SHARED: 1}
+            for operand in program.inputs + program.outputs:
+                numbers = rows.get(operand.index, size["n_nodes"]) * operand.components
+                n_bytes += numbers * (size["n_channels"] if operand.channels else 1) * size["item_size"]
+        assert row["flops"] == flops
+        assert row["bytes"] == n_bytes
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_sizes_are_those_of_the_batches(phase, profile_run):
+    """In training, a lone atom of each of the two elements is evaluated along."""
+    found = profile_run.document["phases"][phase]
+    extra = 2 if phase == "training" else 0
+    edges = {batch["n_edges"] for batch in found["batches"]}
+    nodes = {batch["n_atoms"] + extra for batch in found["batches"]}
+    for row in found["programs"]:
+        sizes = {size["n_rows"] for size in row["sizes"]}
+        assert sizes == (nodes if row["title"].startswith("node product") else edges), row["title"]
+        if row["title"].startswith("edge product"):
+            assert {size["n_nodes"] for size in row["sizes"]} == nodes
+            assert {size["n_channels"] for size in row["sizes"]} == {4}
+            assert {size["item_size"] for size in row["sizes"]} == {4}
+
+
+def test_only_training_runs_second_derivatives(profile_run):
+    orders = {
+        phase: {row["title"].split(", ")[1].split(" ")[0] for row in profile_run.document["phases"][phase]["programs"]}
+        for phase in PHASES
+    }
+    assert orders == {"inference": {"forward", "backward"}, "training": {"forward", "backward", "second"}}
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_programs_take_part_of_the_time_of_a_run(phase, profile_run):
+    """They are timed in other runs than the whole: twice the slowest of five is allowed on a busy machine."""
+    found = profile_run.document["phases"][phase]
+    times = [row["seconds"] for row in found["programs"]]
+    assert min(times) > 0
+    assert times == sorted(times, reverse=True)
+    assert sum(times) < 2 * max(found["timer"]["runs"])
+    for row in found["programs"]:
+        assert row["roofline_fraction"] > 0
+
+
+def test_layers_are_told_apart_by_their_ranks(profile_run):
+    titles = [row["title"] for row in profile_run.document["phases"]["inference"]["programs"]]
+    for start in ("edge product 0 x 1 -> 1, forward", "edge product 1 x 1 -> 1, forward", "expansion 1 -> 1, backward"):
+        assert sum(title.startswith(start) for title in titles) == 1
+    assert len(set(titles)) == len(titles)
+
+
+def test_launch_plan_covers_the_terms_of_every_program(profile_run):
+    plan = profile_run.document["launch_plan"]
+    run = {row["key"] for phase in PHASES for row in profile_run.document["phases"][phase]["programs"]}
+    assert {entry["key"] for entry in plan} == run
+    for entry in plan:
+        program = contraction_of_key(entry["key"])
+        assert sum(launch["terms"] for launch in entry["launches"]) == len(program.terms)
+        assert len(entry["launches"]) == len(plan_launches(program, triton_backend.settings()))
+
+
+def test_a_run_without_programs_gives_no_rows():
+    assert time_programs(lambda: None, 1, torch.device("cpu"), Roofline(1.0, 1.0)) == []
+
+
+def test_roofline_is_the_slower_of_arithmetic_and_traffic():
+    limits = Roofline(bytes_per_second=10.0, flops_per_second=100.0)
+    assert limits.shortest(flops=1000, n_bytes=1) == 10.0
+    assert limits.shortest(flops=1, n_bytes=1000) == 100.0
+
+
+def test_roofline_of_this_machine_is_plausible():
+    """From a slow laptop core to a large server: 0.1 GB/s to 10 TB/s, 0.1 GFLOP/s to 100 TFLOP/s."""
+    limits = measure_roofline(torch.device("cpu"), torch.float64)
+    assert 1e8 < limits.bytes_per_second < 1e13
+    assert 1e8 < limits.flops_per_second < 1e14

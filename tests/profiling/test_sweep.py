@@ -1,0 +1,98 @@
+"""Several settings on the same batches."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from flashcart.errors import FlashCartError, UserError
+from flashcart.profiling.sweep import expand, run_sweep, sweep_table
+
+COMMAND = [sys.executable, "-m", "flashcart.cli.profile"]
+
+
+def test_lists_become_combinations_in_order(configure):
+    config = configure(
+        "profile_sweep=[{}, {FLASHCART_TP_SCATTER_KERNEL: [csr, edge], profile_dtype: [float32, float64]}]"
+    )
+    assert [setting.text for setting in expand(config)] == [
+        "as configured",
+        "FLASHCART_TP_SCATTER_KERNEL=csr profile_dtype=float32",
+        "FLASHCART_TP_SCATTER_KERNEL=csr profile_dtype=float64",
+        "FLASHCART_TP_SCATTER_KERNEL=edge profile_dtype=float32",
+        "FLASHCART_TP_SCATTER_KERNEL=edge profile_dtype=float64",
+    ]
+
+
+def test_variables_are_told_from_keys_by_their_capitals(configure):
+    (setting,) = expand(configure("profile_sweep={OMP_NUM_THREADS: 1, use_triton: false, hidden_radial: [[8, 8]]}"))
+    assert setting.variables == {"OMP_NUM_THREADS": "1"}
+    assert setting.overrides == ("use_triton=false", "hidden_radial=[8, 8]")
+
+
+@pytest.mark.parametrize(
+    ("sweep", "sentence"),
+    [
+        (
+            "{FLASHCART_TP_SCATER_KERNEL: edge}",
+            "is no variable of FlashCart, did you mean FLASHCART_TP_SCATTER_KERNEL?",
+        ),
+        (
+            "{FLASHCART_TP_SCATTER_KERNEL: fast}",
+            "FLASHCART_TP_SCATTER_KERNEL='fast' is not allowed; allowed: csr or edge.",
+        ),
+        ("{n_hidden_feat: 3}", "n_hidden_feat: unknown key in the override"),
+        ("{profile_dtype: float16}", "allowed: float32, float64"),
+        ("{profile_json: x.json}", "profile_json cannot be swept."),
+        ("{device: gpu}", "finds no GPU here"),
+    ],
+)
+def test_settings_are_checked_before_any_of_them_runs(configure, sweep, sentence):
+    if "GPU" in sentence and __import__("torch").cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(UserError) as caught:
+        run_sweep(configure(f"profile_sweep={sweep}"), ["not a command"])
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["3", "[]", "[1]", "{1: 2}", "{a b: 2}", "{device: []}", "{device: {a: 1}}"])
+def test_other_forms_of_a_sweep_are_refused(configure, value):
+    with pytest.raises(UserError, match="profile_sweep: got"):
+        configure(f"profile_sweep={value}")
+
+
+@pytest.fixture(scope="module")
+def swept(configure, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
+    """The document of three settings, and the error at the end: only the model can refuse the last one."""
+    path = tmp_path_factory.mktemp("sweep") / "sweep.json"
+    sweep = "[{FLASHCART_DETERMINISTIC: 1}, {profile_dtype: float64}, {l_max_hidden_feats: 3}]"
+    config = configure("profile_phase=inference", f"profile_json={path}", f"profile_sweep={sweep}")
+    with pytest.raises(FlashCartError) as caught:
+        run_sweep(config, COMMAND)
+    return json.loads(path.read_text(encoding="utf-8")), str(caught.value)
+
+
+def test_settings_apply_to_the_same_batches(swept):
+    first, second = (row["result"] for row in swept[0]["sweep"][:2])
+    assert (first["settings"]["dtype"], second["settings"]["dtype"]) == ("float32", "float64")
+    assert (first["settings"]["deterministic"], second["settings"]["deterministic"]) == (True, False)
+    assert first["phases"]["inference"]["batches"] == second["phases"]["inference"]["batches"]
+
+
+def test_table_has_ratios_to_the_first_setting(swept):
+    first, second = (row["result"]["phases"]["inference"]["timer"]["median"] for row in swept[0]["sweep"][:2])
+    head, *lines = sweep_table(swept[0]).splitlines()
+    assert head.split()[:5] == ["setting", "phase", "s/run", "spread", "ratio"]
+    ratios = {line.split()[0]: line.split()[4] for line in lines}
+    assert ratios["FLASHCART_DETERMINISTIC=1"] == "1.000"
+    assert float(ratios["profile_dtype=float64"]) == pytest.approx(second / first, abs=6e-4)
+    assert ratios["l_max_hidden_feats=3"] == "-"
+
+
+def test_a_setting_that_fails_leaves_the_others(swept):
+    document, error = swept
+    assert error == "1 of 3 settings failed: l_max_hidden_feats=3."
+    assert "must not exceed l_max_edge_attrs" in document["sweep"][2]["error"]
