@@ -42,6 +42,7 @@ def start(model: Path, folder: Path):
         plugin load {plugin_path()}
         units metal
         atom_style atomic
+        atom_modify map yes
         boundary p p p
         read_data {folder / "water.data"}
         mass 1 1.008
