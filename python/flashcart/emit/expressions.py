@@ -19,10 +19,13 @@ class Expressions:
     Args:
         name_of: variable that holds an input component.
         order: sorting key of factors, outermost first.
+        prefix: of the names of the statements.
     """
 
-    def __init__(self, name_of: Callable[[Factor], str], order: Callable[[Factor], tuple[int, ...]]) -> None:
-        self._name_of, self._order = name_of, order
+    def __init__(
+        self, name_of: Callable[[Factor], str], order: Callable[[Factor], tuple[int, ...]], prefix: str = "t"
+    ) -> None:
+        self._name_of, self._order, self._prefix = name_of, order, prefix
         self._known: dict[tuple[tuple[str, str], ...], str] = {}
         self.statements: list[str] = []
 
@@ -46,7 +49,7 @@ class Expressions:
             return parts[0][0]
         key = tuple(parts)
         if key not in self._known:
-            self._known[key] = f"t{len(self._known)}"
+            self._known[key] = f"{self._prefix}{len(self._known)}"
             text = " + ".join(left if right == "1.0" else f"{left} * {right}" for left, right in parts)
             self.statements.append(f"{self._known[key]} = {text}")
         return self._known[key]

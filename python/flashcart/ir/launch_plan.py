@@ -30,8 +30,10 @@ class LaunchSettings:
         forward_budget, backward_budget, second_budget: components of the original output that a launch may hold.
         backward_split, second_split: `fused` or `full`; None leaves it to rank and variant.
         peak_aware: budgets grow to the largest rank's number of components.
-        split_input_rank: within a group, one launch per rank of the first operand.
+        split_input_rank: within a group over edges, one launch per rank of the first operand.
         deterministic: no atomic additions.
+        block: channels of one program; None leaves it to `flashcart.ir.block_choice`.
+        coupled: couplings may leave the loop over edges (`flashcart.ir.coupling`).
     """
 
     edges: str = "csr"
@@ -43,6 +45,8 @@ class LaunchSettings:
     peak_aware: bool = True
     split_input_rank: bool = True
     deterministic: bool = False
+    block: int | None = None
+    coupled: bool = True
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ def plan_launches(program: Contraction, settings: LaunchSettings) -> tuple[Launc
     for ranks in _pack(program, _budget(order, split, settings), settings.peak_aware):
         inside = [term for term, rank in zip(program.terms, pivot_ranks, strict=True) if rank in ranks]
         parts: dict[tuple[int, int], list[Term]] = defaultdict(list)
-        by_input = settings.split_input_rank and program.has_channels
+        by_input = settings.split_input_rank and is_indexed(program)
         for term in inside:
             input_rank = _rank(program, term, 0) if by_input else -1
             parts[input_rank, term.output[0] if split else -1].append(term)

@@ -7,7 +7,8 @@ vector-Jacobian product, so derivatives of every order come from the IR. torch.f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -85,9 +86,25 @@ def _check_shapes(program: Contraction, operands: Sequence[Tensor], n_nodes: int
             raise ValueError(f"operand {slot}: expected n_nodes = {n_nodes} rows, got {operand.shape[0]}")
 
 
+_recordings: list[list[str]] = []
+
+
+@contextmanager
+def recorded_keys() -> Iterator[list[str]]:
+    """Note the keys of all contractions that are evaluated within."""
+    keys: list[str] = []
+    _recordings.append(keys)
+    try:
+        yield keys
+    finally:
+        _recordings.remove(keys)
+
+
 def _evaluate(operands: list[Tensor], senders: Tensor, receivers: Tensor, n_nodes: int, key: str) -> list[Tensor]:
     """Run the kernels of a key; knows nothing of autograd."""
     backend, _, name = key.partition(":")
+    for keys in _recordings:
+        keys.append(name)
     indexed = _indexed(name)
     evaluate = triton_backend.evaluate if backend == "triton" else torch_backend.evaluate
     return evaluate(

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flashcart.emit import expressions, triton_source
+from flashcart.emit import expressions, triton_kernel, triton_source
 from flashcart.emit import source as source_module
 from flashcart.environment import read_environment
 from flashcart.errors import UserError
-from flashcart.ir import launch_plan
+from flashcart.ir import block_choice, coupling, launch_plan
 from flashcart.ir.contraction import Contraction, Index, Operand, Term
 from flashcart.ir.launch_plan import LaunchSettings, Order, highest_rank, order_of
 from flashcart.ir.simplify import contraction
@@ -28,7 +28,9 @@ from flashcart.ops.edge_layout import edge_order
 from flashcart.ops.kernel_cache import contraction_of_key, key_of, stored
 
 DTYPES = (torch.float32, torch.float64)
-MOST_LANES = 128
+# Without channels a program is 128 rows; with channels one warp, since sums over channels stay inside it.
+EDGES_PER_SLOT = 64
+WARPS = {"lanes": 4, "rows": 1, "csr": 1, "edge": 1}
 
 
 def is_interpreted() -> bool:
@@ -76,17 +78,18 @@ def settings() -> LaunchSettings:
 def _emitter_hash() -> str:
     import triton
 
-    modules = (triton_source, expressions, source_module, launch_plan)
+    modules = (triton_source, triton_kernel, expressions, source_module, launch_plan, block_choice, coupling)
     texts = [Path(str(module.__file__)).read_bytes() for module in modules]
     return hashlib.sha256(b"".join(texts) + triton.__version__.encode()).hexdigest()[:12]
 
 
 @functools.cache
-def load(key: str, chosen: LaunchSettings) -> ModuleType:
-    """The module of kernels of a contraction's key."""
+def load(key: str, chosen: LaunchSettings, item_size: int = 4) -> ModuleType:
+    """The module of kernels of a contraction's key, for numbers of `item_size` bytes."""
     program = contraction_of_key(key)
-    digest = hashlib.sha256(repr(sorted(asdict(chosen).items())).encode()).hexdigest()[:8]
-    _, path = stored(f"triton/{key}-{digest}-{_emitter_hash()}.py", lambda: triton_source.emit(program, chosen))
+    digest = hashlib.sha256(repr((sorted(asdict(chosen).items()), item_size)).encode()).hexdigest()[:8]
+    name = f"triton/{key}-{digest}-{_emitter_hash()}.py"
+    _, path = stored(name, lambda: triton_source.emit(program, chosen, item_size))
     spec = importlib.util.spec_from_file_location(f"flashcart_triton_{key}_{digest}", path)
     assert spec is not None
     assert spec.loader is not None
@@ -99,6 +102,8 @@ def load(key: str, chosen: LaunchSettings) -> ModuleType:
 class _Call:
     """Everything that the launches of one evaluation share."""
 
+    program: Contraction
+    module: ModuleType
     operands: Sequence[Tensor]
     senders: Tensor | None
     receivers: Tensor | None
@@ -108,10 +113,35 @@ class _Call:
     slots: int
 
     @property
-    def lanes(self) -> int:
-        """Width of a block of channels: a power of two, at most 128 (64 in float64)."""
-        most = MOST_LANES if self.operands[0].dtype == torch.float32 else MOST_LANES // 2
-        return int(min(most, max(16, 1 << (self.n_channels - 1).bit_length())))
+    def variant(self) -> str:
+        """`csr`, `edge`, `rows` or `lanes`."""
+        return str(self.module.VARIANT)
+
+    def block(self, entry: dict[str, Any]) -> int:
+        """Channels (rows without channels) of one program: as planned, but no wider than needed."""
+        if self.variant == "lanes":
+            return int(entry["block"])
+        return int(min(entry["block"], max(32, 1 << (self.n_channels - 1).bit_length())))
+
+    def programs(self, entry: dict[str, Any]) -> tuple[int, int, int]:
+        """Programs along rows (or receivers and slots), blocks of channels, rows per program."""
+        block = self.block(entry)
+        if self.variant == "lanes":
+            return -(-self.n_rows // block), 1, 1
+        blocks = -(-self.n_channels // block)
+        if self.variant == "csr":
+            return self.n_nodes * self.slots, blocks, 1
+        sums = any(spec.index is Index.SHARED for spec in self.program.outputs)
+        per_program = max(1, -(-self.n_rows // 1024)) if sums else 1
+        return -(-self.n_rows // per_program), blocks, per_program
+
+    def parts(self, entry: dict[str, Any], slot: int) -> int:
+        """Buffers that one launch writes for an output in parts."""
+        units, blocks, _ = self.programs(entry)
+        spec = self.program.outputs[slot]
+        if spec.index is Index.SHARED:
+            return units * (1 if spec.channels else blocks)
+        return blocks
 
 
 def evaluate(
@@ -124,26 +154,26 @@ def evaluate(
     program, chosen = contraction_of_key(key), settings()
     if chosen.deterministic and any(o.index is Index.SENDER for o in program.outputs):
         return _without_atomics(program, operands, senders, receivers, n_nodes)
-    call = _call(program, operands, senders, receivers, n_nodes, chosen)
-    module = load(key, chosen)
-    parts = _outputs(program, module, call, chosen)
-    if call.n_rows or module.VARIANT == "csr":
-        written: dict[int, int] = {}
+    module = load(key, chosen, operands[0].element_size())
+    call = _call(program, module, operands, senders, receivers, n_nodes)
+    buffers = [_output(call, slot) for slot in range(len(program.outputs))]
+    if call.n_rows or call.variant == "csr":
+        written = [0] * len(buffers)
         for entry in module.KERNELS:
-            _launch(program, module, entry, call, parts, written)
+            _launch(call, entry, buffers, written)
     return [
-        part.sum(0) if part.ndim > 2 + spec.channels else part
-        for part, spec in zip(parts, program.outputs, strict=True)
+        buffer.sum(0) if buffer.ndim > 2 + spec.channels else buffer
+        for buffer, spec in zip(buffers, program.outputs, strict=True)
     ]
 
 
 def _call(
     program: Contraction,
+    module: ModuleType,
     operands: Sequence[Tensor],
     senders: Tensor | None,
     receivers: Tensor | None,
     n_nodes: int,
-    chosen: LaunchSettings,
 ) -> _Call:
     n_rows, n_channels = 1, 1
     for spec, operand in zip(program.inputs, operands, strict=True):
@@ -152,100 +182,68 @@ def _call(
     indexed = senders if senders is not None else receivers
     if indexed is not None:
         n_rows = indexed.shape[0]
-    ready = [
-        x if not spec.channels or x.stride(2) == 1 else x.contiguous()
-        for spec, x in zip(program.inputs, operands, strict=True)
-    ]
-    slots = _slots(program, n_rows / max(1, n_nodes), chosen) if receivers is not None else 1
-    return _Call(ready, senders, receivers, n_rows, n_nodes, n_channels, slots)
+    slots = _slots(program, n_rows / max(1, n_nodes)) if receivers is not None and module.VARIANT == "csr" else 1
+    ready = [x if _is_row_wise(x) else x.contiguous() for x in operands]
+    return _Call(program, module, ready, senders, receivers, n_rows, n_nodes, n_channels, slots)
 
 
-def _slots(program: Contraction, degree: float, chosen: LaunchSettings) -> int:
-    """Groups of edges per receiver in a csr backward: as set, else one per 32 edges from the least degree on."""
-    if order_of(program) is not Order.BACKWARD or chosen.edges != "csr":
+def _is_row_wise(x: Tensor) -> bool:
+    """Whether the components and channels of a row lie one after the other; rows may be apart."""
+    if x.ndim == 2:
+        return x.stride(1) == 1 or x.shape[1] == 1
+    return x.stride(2) == 1 and (x.stride(1) == x.shape[2] or x.shape[1] == 1)
+
+
+def _slots(program: Contraction, degree: float) -> int:
+    """Groups of edges per receiver in a csr backward: as set, else two or more from the least degree on."""
+    if order_of(program) is not Order.BACKWARD:
         return 1
     values = read_environment()
     if values.tp_bwd_csr_slots is not None:
         return values.tp_bwd_csr_slots
-    return max(1, round(degree / 32)) if degree >= values.tp_bwd_csr_min_deg else 1
+    return max(2, round(degree / EDGES_PER_SLOT)) if degree >= values.tp_bwd_csr_min_deg else 1
 
 
-def _programs(module: ModuleType, call: _Call, sums: bool) -> tuple[int, int, int, int]:
-    """Grid (first, channels, slots) and rows per program."""
-    blocks = -(-call.n_channels // call.lanes)
-    if module.VARIANT == "csr":
-        return call.n_nodes, blocks, call.slots, 1
-    if module.VARIANT == "lanes":
-        return -(-call.n_rows // MOST_LANES), 1, 1, 1
-    per_program = max(1, -(-call.n_rows // 1024)) if sums else 1
-    return -(-call.n_rows // per_program), blocks, 1, per_program
+def _output(call: _Call, slot: int) -> Tensor:
+    """Room for an output; one that is written in parts has a leading dimension of parts."""
+    spec, module, like = call.program.outputs[slot], call.module, call.operands[0]
+    n = {Index.ROW: call.n_rows, Index.SHARED: 1}.get(spec.index, call.n_nodes)
+    shape = [n, spec.components, *([call.n_channels] if spec.channels else [])]
+    ways = [(entry, how) for entry in module.KERNELS for s, how in entry["outputs"] if s == slot]
+    if any(how == "partial" for _, how in ways):
+        return like.new_zeros(sum(call.parts(entry, slot) for entry, _ in ways), *shape)
+    whole = module.COMPLETE[slot] and all(how != "atomic" for _, how in ways) and call.slots == 1
+    return like.new_empty(shape) if whole else like.new_zeros(shape)
 
 
-def _outputs(program: Contraction, module: ModuleType, call: _Call, chosen: LaunchSettings) -> list[Tensor]:
-    """Room for the outputs; those written in parts have a leading dimension of parts."""
-    results = []
-    like = call.operands[0]
-    for slot, spec in enumerate(program.outputs):
-        n = {Index.ROW: call.n_rows, Index.SHARED: 1}.get(spec.index, call.n_nodes)
-        shape = [n, spec.components, *([call.n_channels] if spec.channels else [])]
-        ways = [how for entry in module.KERNELS for s, how in entry["outputs"] if s == slot]
-        if "partial" in ways:
-            results.append(like.new_zeros(len(ways) * _parts(program, module, call, slot), *shape))
-            continue
-        whole = module.COMPLETE[slot] and "atomic" not in ways and call.slots == 1
-        results.append(like.new_empty(shape) if whole else like.new_zeros(shape))
-    return results
-
-
-def _parts(program: Contraction, module: ModuleType, call: _Call, slot: int) -> int:
-    """Buffers that one launch writes for an output in parts."""
-    spec = program.outputs[slot]
-    first, blocks, slots, _ = _programs(module, call, _has_shared(program))
-    if spec.index is Index.SHARED:
-        return first * slots * (1 if spec.channels else blocks)
-    return blocks
-
-
-def _has_shared(program: Contraction) -> bool:
-    return any(spec.index is Index.SHARED for spec in program.outputs)
-
-
-def _launch(
-    program: Contraction,
-    module: ModuleType,
-    entry: dict[str, Any],
-    call: _Call,
-    parts: list[Tensor],
-    written: dict[int, int],
-) -> None:
-    first, blocks, slots, per_program = _programs(module, call, _has_shared(program))
-    if first == 0:
+def _launch(call: _Call, entry: dict[str, Any], buffers: list[Tensor], written: list[int]) -> None:
+    units, blocks, per_program = call.programs(entry)
+    if units == 0:
         return
     arguments: list[Any] = []
     for slot in entry["inputs"]:
-        x = call.operands[slot]
-        arguments += [x, x.stride(0), x.stride(1)]
+        arguments += [call.operands[slot], call.operands[slot].stride(0)]
     for slot, how in entry["outputs"]:
-        out = parts[slot]
+        out = buffers[slot]
         if how == "partial":
-            count = _parts(program, module, call, slot)
-            out = out[written.get(slot, 0) * count :]
-            written[slot] = written.get(slot, 0) + 1
-            arguments += [out, out.stride(1), out.stride(2), out.stride(0)]
+            out = out[written[slot] :]
+            written[slot] += call.parts(entry, slot)
+            arguments += [out, out.stride(1), out.stride(0)]
         else:
-            arguments += [out, out.stride(0), out.stride(1), 0]
-    none = parts[0]
+            arguments += [out, out.stride(0), 0]
+    none = call.operands[0]
     order, starts = (none, none)
-    if module.VARIANT == "csr":
+    if call.variant == "csr":
         assert call.receivers is not None
         order, starts = edge_order(call.receivers, call.n_nodes)
-    senders = none if call.senders is None else call.senders
-    receivers = none if call.receivers is None else call.receivers
-    arguments += [senders, receivers, order, starts, call.n_rows, call.n_channels, per_program]
-    block = MOST_LANES if module.VARIANT == "lanes" else call.lanes
-    warps = 4 if module.VARIANT == "lanes" else 1
-    kernel = getattr(module, entry["name"])
-    kernel[(first, blocks, slots)](*arguments, SLOTS=slots, BLOCK=block, num_warps=warps)
+    arguments += [none if x is None else x for x in (call.senders, call.receivers)]
+    sizes = [call.n_rows, per_program, call.slots]
+    arguments += [order, starts, *sizes, call.n_channels, call.block(entry), call.slots > 1]
+    kernel, grid = getattr(call.module, entry["name"]), (units * blocks,)
+    if call.operands[0].is_meta:  # shapes without data: compile, launch nothing (ops/compile_ahead.py)
+        kernel.warmup(*arguments, grid=grid, num_warps=WARPS[call.variant])
+    else:
+        kernel[grid](*arguments, num_warps=WARPS[call.variant])
 
 
 def _without_atomics(
