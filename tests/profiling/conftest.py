@@ -30,9 +30,20 @@ class ProfileRun:
 
 
 @pytest.fixture(scope="session")
-def structures(example_data: Path) -> Path:
-    """The example data that is profiled: water, 96 atoms in a frame."""
-    return example_data / "water_valid.extxyz"
+def structures(example_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six frames of the example data: water, 96 atoms each."""
+    lines = (example_data / "water_valid.extxyz").read_text(encoding="utf-8").splitlines(keepends=True)
+    path = tmp_path_factory.mktemp("structures") / "water.extxyz"
+    path.write_text("".join(lines[: 6 * 98]), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def other_structures(structures: Path) -> Path:
+    """The same in another file."""
+    path = structures.with_name("other.extxyz")
+    path.write_text(structures.read_text(encoding="utf-8"), encoding="utf-8")
+    return path
 
 
 @pytest.fixture(scope="session")

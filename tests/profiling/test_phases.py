@@ -56,7 +56,7 @@ def test_inference_needs_no_parameter_gradients(configure):
 
 
 def test_compiled_training_gives_the_gradients_of_eager_training(configure, monkeypatch):
-    """aot_eager traces all of it and generates no code: the same float64 operations. tests/test_compilation.py has more."""
+    """aot_eager traces all of it and generates no code: the same float64 operations."""
     compile_ = torch.compile
 
     def traced(function, *, mode, fullgraph, dynamic):

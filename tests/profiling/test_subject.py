@@ -21,14 +21,13 @@ def test_offsets_and_scales_are_fitted_first(configure):
     assert float(unfitted.average_neighbors) == 1
 
 
-def test_paths_fall_back_as_documented(configure, example_data: Path):
-    other = example_data / "water_test.extxyz"
-    subject = prepare(configure(f"profile_data_path={other}"))
-    assert [load.path for load in subject.workloads] == [other, example_data / "water_valid.extxyz"]
-    subject = prepare(configure("train_path=~", f"profile_data_path={other}"))
-    assert [load.path for load in subject.workloads] == [other, other]
-    subject = prepare(configure(f"profile_train_path={other}", "profile_phase=training"))
-    assert [load.path for load in subject.workloads] == [other]
+def test_paths_fall_back_as_documented(configure, structures: Path, other_structures: Path):
+    subject = prepare(configure(f"profile_data_path={other_structures}"))
+    assert [load.path for load in subject.workloads] == [other_structures, structures]
+    subject = prepare(configure("train_path=~", f"profile_data_path={other_structures}"))
+    assert [load.path for load in subject.workloads] == [other_structures, other_structures]
+    subject = prepare(configure(f"profile_train_path={other_structures}", "profile_phase=training"))
+    assert [load.path for load in subject.workloads] == [other_structures]
 
 
 def test_training_batches_have_a_size_of_their_own(configure):
@@ -43,9 +42,9 @@ def test_batches_are_the_same_every_time(configure):
 
 def test_a_batch_larger_than_the_set_is_a_note(configure):
     subject = prepare(configure("profile_phase=inference", "profile_batch_size=64", "profile_n_batches=2"))
-    assert subject.workloads[0].n_structures == 51
+    assert subject.workloads[0].n_structures == 6
     text = "\n".join(subject.notes)
-    assert "profile_batch_size: 64 is more than the 51 structures of" in text
+    assert "profile_batch_size: 64 is more than the 6 structures of" in text
     assert "profile_n_batches: 2 is more than the 1 of inference" in text
 
 
