@@ -3,15 +3,15 @@
     python benchmarks/products.py [--output FILE] [--nodes 4096] [--degree 64] [--channels 128] [--only 2x3-3 ...]
 
 Edge products with one weight per edge, path and channel in memory, float32. `forward`, `backward` and `double
-backward` are timed apart (medians, CUDA events) and given cumulatively too. The roofline time of a program is the
-larger of its bytes over the copy bandwidth and its multiply-adds over the FP32 rate, both measured in this run; bytes
-and operations come from the IR. First use is a new process with an empty cache. e3nn is timed beside it where it is
-installed.
+backward` are timed apart (medians, CUDA events) and added up. The roofline time of a program is its bytes, which come
+from the IR, over the copy bandwidth measured in this run; `share` is that over the measured time. First use is a new
+process with empty caches, which compiles kernel by kernel. e3nn is timed beside it where it is installed.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -29,18 +29,16 @@ CASES = {"0x3-3": (0, 3, 3), "1x1-1": (1, 1, 1), "2x3-2": (2, 3, 2), "2x3-3": (2
 
 
 def milliseconds(call: Callable[[], object], repeats: int = 15) -> float:
-    """Median of repeated calls after three that are not counted."""
+    """Median time on the device of repeated calls, after three that are not counted; the host runs ahead."""
     for _ in range(3):
         call()
-    times = []
-    for _ in range(repeats):
-        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
+    marks[0].record()
+    for mark in marks[1:]:
         call()
-        stop.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(stop))
-    return statistics.median(times)
+        mark.record()
+    torch.cuda.synchronize()
+    return statistics.median(start.elapsed_time(stop) for start, stop in itertools.pairwise(marks))
 
 
 def rates() -> dict[str, float]:
@@ -198,7 +196,8 @@ def main() -> None:
     parser.add_argument("--degree", type=int, default=64)
     parser.add_argument("--channels", type=int, default=128)
     parser.add_argument("--only", nargs="*", default=list(CASES))
-    parser.add_argument("--skip", nargs="*", default=[], choices=["torch", "e3nn", "first_use"])
+    parser.add_argument("--skip", nargs="*", default=[], choices=["torch", "e3nn"])
+    parser.add_argument("--first-use", nargs="*", default=["2x3-3", "3x3-3"], help="products whose start-up is timed")
     options = parser.parse_args()
     import triton
 
@@ -215,11 +214,12 @@ def main() -> None:
     for name in options.only:
         begin = time.perf_counter()
         entry: dict[str, object] = {}
-        if "first_use" not in options.skip:
+        if name in options.first_use:
             entry["first_use_s"] = first_use(name, options.channels)
         case = Case(CASES[name], options)
         entry["roofline_ms"] = rooflines(case, limits)
         entry["triton"] = measure(case, "triton")
+        entry["share"] = {step: round(ms / entry["triton"][step], 2) for step, ms in entry["roofline_ms"].items()}
         if "torch" not in options.skip:
             entry["torch"] = measure(case, "torch")
         if "e3nn" not in options.skip:

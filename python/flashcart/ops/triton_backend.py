@@ -238,7 +238,8 @@ def _launch(call: _Call, entry: dict[str, Any], buffers: list[Tensor], written: 
         order, starts = edge_order(call.receivers, call.n_nodes)
     arguments += [none if x is None else x for x in (call.senders, call.receivers)]
     sizes = [call.n_rows, per_program, call.slots]
-    arguments += [order, starts, *sizes, call.n_channels, call.block(entry), call.slots > 1]
+    split = call.slots > 1 and any(how == "registers" for _, how in entry["outputs"])
+    arguments += [order, starts, *sizes, call.n_channels, call.block(entry), split]
     kernel, grid = getattr(call.module, entry["name"]), (units * blocks,)
     if call.operands[0].is_meta:  # shapes without data: compile, launch nothing (ops/compile_ahead.py)
         kernel.warmup(*arguments, grid=grid, num_warps=WARPS[call.variant])
