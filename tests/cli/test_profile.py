@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,10 @@ import pytest
 
 from flashcart import __version__
 from flashcart.cli import profile as cli_profile
+from flashcart.config import load_keys
+from flashcart.config_profile import ProfileConfig
+from flashcart.environment import parse_environment
+from flashcart.profiling.sweep import expand
 
 COMMAND = [sys.executable, "-m", "flashcart.cli.profile"]
 
@@ -67,3 +73,20 @@ def test_results_that_cannot_be_written_are_a_sentence(tmp_path: Path, example_d
     paths = [f"train_path={example_data / 'water_valid.extxyz'}", f"profile_json={tmp_path / 'file' / 'x.json'}"]
     assert cli_profile.main(["device=cpu", "profile_batch_size=1", *keys, *paths]) == 2
     assert "profile_json: " in capsys.readouterr().err
+
+
+def test_commands_of_the_documentation_name_keys_that_exist(tmp_path: Path, monkeypatch):
+    root = Path(__file__).resolve().parents[2]
+    (tmp_path / "examples").symlink_to(root / "examples")
+    (tmp_path / "run.yaml").write_text("", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    text = (root / "docs" / "profiling.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^flashcart-profile (.+)$", text, flags=re.M)
+    assert len(commands) >= 5
+    for command in commands:
+        words = shlex.split(command)
+        has_file = "=" not in words[0]
+        config = load_keys(ProfileConfig, words[0] if has_file else None, words[has_file:])
+        for setting in expand(config):
+            load_keys(ProfileConfig, None, setting.overrides)
+            parse_environment(setting.variables)
