@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 
 import torch
 
+from flashcart.potential import numerics
 from flashcart.profiling.timing import synchronize
 
 _COPIED = {"cpu": 2**27, "cuda": 2**30}  # bytes of one tensor: much more than the caches
@@ -37,7 +38,8 @@ class Roofline:
 
 def measure_roofline(device: torch.device, dtype: torch.dtype) -> Roofline:
     """Measure for about a second; the fastest of several repetitions counts."""
-    return Roofline(_bytes_per_second(device, dtype), _flops_per_second(device, dtype))
+    with numerics(tf32=False, deterministic=False):
+        return Roofline(_bytes_per_second(device, dtype), _flops_per_second(device, dtype))
 
 
 def _bytes_per_second(device: torch.device, dtype: torch.dtype) -> float:
