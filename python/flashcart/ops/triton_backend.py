@@ -182,7 +182,7 @@ def _call(
     indexed = senders if senders is not None else receivers
     if indexed is not None:
         n_rows = indexed.shape[0]
-    slots = _slots(program, n_rows / max(1, n_nodes)) if receivers is not None and module.VARIANT == "csr" else 1
+    slots = slots_of(program, n_rows / max(1, n_nodes)) if receivers is not None and module.VARIANT == "csr" else 1
     ready = [x if _is_row_wise(x) else x.contiguous() for x in operands]
     return _Call(program, module, ready, senders, receivers, n_rows, n_nodes, n_channels, slots)
 
@@ -194,7 +194,7 @@ def _is_row_wise(x: Tensor) -> bool:
     return x.stride(2) == 1 and (x.stride(1) == x.shape[2] or x.shape[1] == 1)
 
 
-def _slots(program: Contraction, degree: float) -> int:
+def slots_of(program: Contraction, degree: float) -> int:
     """Groups of edges per receiver in a csr backward: as set, else two or more from the least degree on."""
     if order_of(program) is not Order.BACKWARD:
         return 1

@@ -1,0 +1,72 @@
+"""Kernels compiled without a GPU, in other processes: in this one Triton interprets (see tests/conftest.py)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+pytest.importorskip("triton", reason="Triton is not installed")
+
+
+def run(arguments: list[str], folder: Path, timeout: float = 280) -> str:
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(folder / "triton"), "OMP_NUM_THREADS": "1"}
+    environment.pop("TRITON_INTERPRET", None)
+    done = subprocess.run(
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=timeout, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def compiled(folder: Path, *options: str, timeout: float = 280) -> dict[str, dict]:
+    """The table of benchmarks/kernel_compile.py by target."""
+    output = folder / "table.json"
+    run(["benchmarks/kernel_compile.py", *options, "--output", str(output)], folder, timeout)
+    return json.loads(output.read_text())
+
+
+def test_walks_of_the_default_model_compile_for_sm_90_without_spills(tmp_path):
+    table = compiled(tmp_path, "--targets", "sm_90", "--only", "1x16x4", "1x16x4x16", "9x16x17")["sm_90"]
+    assert len(table["kernels"]) == 6  # forward of both layers, backward of the first in both phases
+    for kernel in table["kernels"]:
+        assert kernel["stack"] == 0, kernel
+        assert kernel["registers"] <= 255, kernel
+        # The count that chose the block holds: what it leaves out are intermediate results.
+        assert kernel["registers"] <= kernel["planned"] + 40, kernel
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_all_kernels_of_the_default_model_compile(tmp_path):
+    tables = compiled(tmp_path, "--targets", "sm_80", "sm_90", "gfx942", timeout=880)
+    assert all(kernel["stack"] == 0 for kernel in tables["sm_90"]["kernels"])
+    for name in ("sm_80", "sm_90", "gfx942"):
+        assert tables[name]["seconds"] < 120
+
+
+PROGRAM = """
+from flashcart.algebra.lowering import make
+from flashcart.ir.requests import ProductRequest, Weights
+from flashcart.ops.compile_ahead import Target, Task, compile_ahead
+from flashcart.ops.kernel_cache import key_of
+import torch
+
+if __name__ == "__main__":
+    key = key_of(make(ProductRequest(1, 1, 1, True, False, Weights.ROW, False)))
+    task = Task(key, 16, torch.float32, Target("cuda", 90, 32))
+    print(compile_ahead([task, task], workers=1), compile_ahead([]))
+"""
+
+
+def test_workers_fill_the_cache_of_triton(tmp_path):
+    script = tmp_path / "main.py"
+    script.write_text(PROGRAM)
+    assert run([str(script)], tmp_path).split() == ["1", "0"]
+    assert list((tmp_path / "triton").glob("*/kernel_0.cubin"))
+    assert list((tmp_path / "triton").glob("*/kernel_1.cubin"))
