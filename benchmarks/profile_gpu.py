@@ -3,7 +3,7 @@
     python benchmarks/profile_gpu.py [--device gpu] [--atoms 4000] [--repeat 10] [--set key=value ...]
                                      [--skip sweep training traces] [--output benchmarks/results/profile_gpu.json]
 
-The structure is rattled copper in its cell (54 neighbours within 5.5 Å before it is rattled), one in a batch, with labels
+The structure is rattled copper in its cell (54 neighbours within 5.5 Å before it is rattled), one in a batch, labels
 of zero: speed does not depend on them. Two steps, each flashcart-profile as a process: both phases under the default
 variables, with traces beside the output; then a sweep over scatter kernel, budgets, splits and back end, about a minute
 per setting where kernels have to be compiled. Stored are the settings, times, programs with their share of the

@@ -314,3 +314,10 @@ def test_energies_alone_are_enough_where_missing_forces_are_allowed(shared_data:
     dataset = read_dataset(path, LabelKeys(allow_missing_forces=True), r_max=4.0)
     assert len(dataset) == 45
     assert all(sample.forces is None for sample in dataset.samples)
+
+
+def test_without_keys_no_labels_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.xyz"
+    ase.io.write(path, [ase.Atoms("H2", [[0, 0, 0], [0, 0, 0.8]])], format="extxyz")
+    (sample,) = read_dataset(path, None, r_max=2.0).samples
+    assert (sample.energy, sample.forces, sample.stress, sample.weight, sample.n_edges) == (0.0, None, None, 1.0, 2)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import ase.io
 import pytest
 import torch
+from ase.build import molecule
 
 from flashcart.deploy import save_model
 from flashcart.errors import ConfigError, DataError, DeviceError, ModelFileError, UserError
@@ -28,6 +30,15 @@ def test_paths_fall_back_as_documented(configure, structures: Path, other_struct
     assert [load.path for load in subject.workloads] == [other_structures, other_structures]
     subject = prepare(configure(f"profile_train_path={other_structures}", "profile_phase=training"))
     assert [load.path for load in subject.workloads] == [other_structures]
+
+
+def test_inference_needs_no_labels(configure, tmp_path: Path):
+    path = tmp_path / "unlabelled.xyz"
+    ase.io.write(path, [molecule("H2O")], format="extxyz")
+    subject = prepare(configure(f"profile_data_path={path}", "profile_phase=inference", "profile_batch_size=1"))
+    assert (subject.workloads[0].n_atoms, subject.workloads[0].n_edges) == (3, 6)
+    with pytest.raises(DataError, match="no energy"):
+        prepare(configure(f"train_path={path}", "profile_phase=training"))
 
 
 def test_training_batches_have_a_size_of_their_own(configure):

@@ -20,7 +20,7 @@ from ase.data import chemical_symbols
 
 from flashcart.data.frames import Frame, Progress, read_frames
 from flashcart.data.graph import cell_volume, species_of
-from flashcart.data.labels import LabelKeys, read_labels
+from flashcart.data.labels import NO_LABELS, LabelKeys, read_labels
 from flashcart.data.neighbors import neighbor_list
 from flashcart.errors import DataError
 from flashcart.potential import AtomicGraph
@@ -136,7 +136,7 @@ class Dataset:
 
 def read_dataset(
     path: str | Path,
-    keys: LabelKeys,
+    keys: LabelKeys | None,
     *,
     r_max: float,
     elements: Sequence[str] | None = None,
@@ -144,8 +144,8 @@ def read_dataset(
 ) -> Dataset:
     """Read an extended XYZ file in one pass and build the edges of every frame.
 
-    elements: symbols in type order; None takes those of the file by atomic number. progress: called with bytes read and
-    bytes in all. Raises DataError naming file, frame and line for everything that is wrong with the data.
+    keys: where labels stand; None reads none (energies are 0). elements: symbols in type order; None takes those of the
+    file by atomic number. progress: called with bytes read and bytes in all. Raises DataError naming file, frame and line for everything that is wrong with the data.
     """
     sources: dict[str, str] = {}
     samples = []
@@ -210,8 +210,8 @@ def _check_elements(frame: Frame, elements: Sequence[str]) -> None:
         raise frame.place.error(str(error)) from None
 
 
-def _sample(frame: Frame, keys: LabelKeys, sources: dict[str, str], r_max: float) -> Sample:
-    labels = read_labels(frame, keys, sources)
+def _sample(frame: Frame, keys: LabelKeys | None, sources: dict[str, str], r_max: float) -> Sample:
+    labels = NO_LABELS if keys is None else read_labels(frame, keys, sources)
     atoms = frame.atoms
     try:
         edges = neighbor_list(atoms.positions, atoms.cell.array, atoms.pbc, r_max)
@@ -242,10 +242,12 @@ def _sample(frame: Frame, keys: LabelKeys, sources: dict[str, str], r_max: float
     )
 
 
-def _notes(path: Path, samples: Sequence[Sample], keys: LabelKeys, sources: dict[str, str]) -> tuple[str, ...]:
+def _notes(path: Path, samples: Sequence[Sample], keys: LabelKeys | None, sources: dict[str, str]) -> tuple[str, ...]:
     """Return what the log should say about a file: its size, where labels come from, what is masked."""
     n_atoms = sum(sample.n_atoms for sample in samples)
     notes = [f"{path}: {len(samples)} frames, {n_atoms} atoms, {sum(sample.n_edges for sample in samples)} edges."]
+    if keys is None:
+        return tuple(notes)
     configured = {"energy": keys.energy_key, "forces": keys.forces_key, "stress": keys.stress_key}
     plain = [name for name, source in sources.items() if source != configured[name]]
     if plain:

@@ -51,6 +51,9 @@ class Labels:
     group: str | None
 
 
+NO_LABELS = Labels(energy=0.0, forces=None, stress=None, weight=1.0, group=None)
+
+
 def read_labels(frame: Frame, keys: LabelKeys, sources: dict[str, str]) -> Labels:
     """Return the labels of a frame.
 

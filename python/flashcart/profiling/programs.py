@@ -83,11 +83,13 @@ def title_of(key: str) -> str:
     for operand in program.inputs + program.outputs:
         if operand.ranks:
             highest[operand.role] = max(operand.ranks)
+    ending = f"{order_of(program).value} [{key[:8]}]"
+    if len(highest) < 2:
+        return f"contraction, {ending}"
     *factors, result = [highest[role] for role in sorted(highest)]
     product = "edge product" if is_indexed(program) else "node product"
     kind = product if len(factors) > 1 else "expansion"
-    ranks = " x ".join(map(str, factors))
-    return f"{kind} {ranks} -> {result}, {order_of(program).value} [{key[:8]}]"
+    return f"{kind} {' x '.join(map(str, factors))} -> {result}, {ending}"
 
 
 @contextmanager

@@ -112,15 +112,18 @@ def _not_applied(config: ProfileConfig) -> list[str]:
 
 
 def _datasets(config: ProfileConfig, elements: tuple[str, ...] | None, r_max: float) -> dict[Path, Dataset]:
-    """Read each file once; without `elements`, those of the first file, the training structures if they are read."""
-    paths = []
+    """Read each file once; without `elements`, those of the first file, the training structures if they are read.
+
+    Labels are read where they are needed: for training and for the fit.
+    """
+    needed: dict[Path, LabelKeys | None] = {}
     if "training" in config.phases or _is_fitted(config):
-        paths.append(config.training_path)
+        needed[config.training_path] = LabelKeys.from_config(config)
     if "inference" in config.phases:
-        paths.append(config.inference_path)
+        needed.setdefault(config.inference_path, None)
     datasets: dict[Path, Dataset] = {}
-    for path in dict.fromkeys(paths):
-        datasets[path] = _read(path, config, elements, r_max)
+    for path, keys in needed.items():
+        datasets[path] = _read(path, keys, elements, r_max)
         elements = datasets[path].elements
     return datasets
 
@@ -129,14 +132,14 @@ def _is_fitted(config: ProfileConfig) -> bool:
     return config.profile_pre_fit and config.profile_checkpoint is None
 
 
-def _read(path: Path, config: ProfileConfig, elements: tuple[str, ...] | None, r_max: float) -> Dataset:
+def _read(path: Path, keys: LabelKeys | None, elements: tuple[str, ...] | None, r_max: float) -> Dataset:
     with tqdm(desc=f"reading {path.name}", unit="B", unit_scale=True, leave=False, disable=None) as bar:
 
         def move(done: int, total: int) -> None:
             bar.total = total
             bar.update(done - bar.n)
 
-        return read_dataset(path, LabelKeys.from_config(config), r_max=r_max, elements=elements, progress=move)
+        return read_dataset(path, keys, r_max=r_max, elements=elements, progress=move)
 
 
 def _new_model(config: ProfileConfig, datasets: dict[Path, Dataset], device: torch.device) -> tuple[FlashCart, str]:
