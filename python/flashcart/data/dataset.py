@@ -145,7 +145,8 @@ def read_dataset(
     """Read an extended XYZ file in one pass and build the edges of every frame.
 
     keys: where labels stand; None reads none (energies are 0). elements: symbols in type order; None takes those of the
-    file by atomic number. progress: called with bytes read and bytes in all. Raises DataError naming file, frame and line for everything that is wrong with the data.
+    file by atomic number. progress: called with bytes read and bytes in all. Raises DataError naming file, frame and
+    line for everything that is wrong with the data.
     """
     sources: dict[str, str] = {}
     samples = []

@@ -130,11 +130,13 @@ def operation_table(rows: Sequence[OperationRow], limit: int, with_memory: bool)
         ("self CPU ms", lambda row: f"{1e3 * row.self_cpu:.3f}"),
         ("CPU ms", lambda row: f"{1e3 * row.cpu:.3f}"),
     ]
-    if any(row.device for row in rows):
+    on_gpu = any(row.device for row in rows)
+    if on_gpu:
         columns.append(("self GPU ms", lambda row: f"{1e3 * row.self_device:.3f}"))
         columns.append(("GPU ms", lambda row: f"{1e3 * row.device:.3f}"))
     if with_memory:
         columns.append(("CPU MiB", lambda row: f"{row.cpu_bytes / 2**20:.2f}"))
+    if with_memory and on_gpu:
         columns.append(("GPU MiB", lambda row: f"{row.device_bytes / 2**20:.2f}"))
     if any(row.shapes for row in rows):
         columns.append(("shapes", lambda row: row.shapes[:60]))
