@@ -67,12 +67,12 @@ def test_compilations_in_timed_runs_are_a_failure(monkeypatch, capsys):
     assert "timed runs of inference contain compilations" in capsys.readouterr().err
 
 
-def test_results_that_cannot_be_written_are_a_sentence(tmp_path: Path, example_data: Path, capsys):
+@pytest.mark.parametrize("extra", [(), ("profile_sweep={}",)], ids=["run", "sweep"])
+@pytest.mark.parametrize("key", ["profile_json", "profile_trace_dir"])
+def test_places_that_cannot_be_written_are_a_sentence_before_any_work(key: str, extra, tmp_path: Path, capsys):
     (tmp_path / "file").write_text("")
-    keys = ["r_max=2.0", "n_hidden_feats=2", "l_max_hidden_feats=0", "l_max_edge_attrs=0", "profile_phase=inference"]
-    paths = [f"train_path={example_data / 'water_valid.extxyz'}", f"profile_json={tmp_path / 'file' / 'x.json'}"]
-    assert cli_profile.main(["device=cpu", "profile_batch_size=1", *keys, *paths]) == 2
-    assert "profile_json: " in capsys.readouterr().err
+    assert cli_profile.main(["train_path=nowhere.xyz", f"{key}={tmp_path / 'file' / 'a' / 'b'}", *extra]) == 2
+    assert f"{key}: {tmp_path / 'file' / 'a'}" in capsys.readouterr().err
 
 
 def test_commands_of_the_documentation_name_keys_that_exist(tmp_path: Path, monkeypatch):

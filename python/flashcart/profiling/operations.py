@@ -97,7 +97,6 @@ def _row(event: Any) -> OperationRow:
 
 def _write_trace(profiler: Any, folder: Path, name: str) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         profiler.export_chrome_trace(str(folder / f"{name}.json"))
     except (OSError, RuntimeError) as error:
         raise UserError(f"profile_trace_dir: {folder} cannot be written ({error}).") from None

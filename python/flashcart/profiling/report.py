@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flashcart.deploy import write_atomic
 from flashcart.errors import UserError
@@ -20,6 +21,9 @@ from flashcart.profiling.programs import ProgramRow, launch_plan
 from flashcart.profiling.roofline import Roofline
 from flashcart.profiling.subject import Subject, Workload
 from flashcart.profiling.timing import Measurement, Times
+
+if TYPE_CHECKING:
+    from flashcart.config_profile import ProfileConfig
 
 FORMAT = 1
 _logger = logging.getLogger("flashcart")
@@ -189,6 +193,21 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         cells = [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))]
         texts.append("  ".join(cells).rstrip())
     return "\n".join(texts)
+
+
+def check_writable(config: ProfileConfig) -> None:
+    """Make the folders that results go to; raise UserError where they cannot be written, before hours are spent."""
+    places = {"profile_json": config.profile_json and config.profile_json.parent}
+    places["profile_trace_dir"] = config.profile_trace_dir
+    for name, folder in places.items():
+        if folder is None:
+            continue
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{name}: {folder} cannot be made ({error.strerror}).") from None
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise UserError(f"{name}: {folder} cannot be written.")
 
 
 def write_json(path: Path | None, document: dict[str, Any]) -> None:

@@ -30,6 +30,7 @@ def run_profile(config: ProfileConfig, loss: LossFunction) -> dict[str, Any]:
 
     Raises UserError for a configuration, model or data that cannot be used.
     """
+    report.check_writable(config)
     subject = prepare(config)
     settings = collect(subject, config)
     for line in (*subject.notes, *report.settings_lines(subject, settings)):

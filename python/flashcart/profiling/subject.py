@@ -98,6 +98,7 @@ def prepare(config: ProfileConfig) -> Subject:
     else:
         datasets = _datasets(config, config.elements, config.r_max)
         model, source = _new_model(config, datasets, device)
+    model.config = replace(model.config, deterministic=deterministic)  # the variable counts, too
     workloads = tuple(_workload(config, phase, datasets, device, notes) for phase in config.phases)
     return Subject(model, device, model.embedding.dtype, source, workloads, deterministic, tuple(notes))
 

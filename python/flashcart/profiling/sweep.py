@@ -25,7 +25,7 @@ from flashcart.config_profile import ProfileConfig
 from flashcart.device import resolve_device
 from flashcart.environment import describe_variables, parse_environment
 from flashcart.errors import ConfigError, FlashCartError, UserError
-from flashcart.profiling.report import FORMAT, table, write_json
+from flashcart.profiling.report import FORMAT, check_writable, table, write_json
 
 _logger = logging.getLogger("flashcart")
 _FIXED = ("profile_sweep", "profile_json", "profile_trace_dir")
@@ -46,6 +46,7 @@ def run_sweep(config: ProfileConfig, command: Sequence[str]) -> dict[str, Any]:
     command: what starts flashcart-profile in another process. Raises UserError before anything runs for a setting that
     is not allowed, FlashCartError after all have run where one failed.
     """
+    check_writable(config)
     settings = expand(config)
     for setting in settings:
         _check(setting, config)
