@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ase.io
 import pytest
 import torch
+from ase.build import molecule
 
 from flashcart.config_profile import PHASES
 from flashcart.ir.contraction import Index
@@ -11,8 +13,10 @@ from flashcart.ir.cost import multiply_adds
 from flashcart.ir.launch_plan import plan_launches
 from flashcart.ops import triton_backend
 from flashcart.ops.kernel_cache import contraction_of_key
+from flashcart.profiling.phases import make_phase
 from flashcart.profiling.programs import time_programs
 from flashcart.profiling.roofline import Roofline, measure_roofline
+from flashcart.profiling.subject import prepare
 
 
 @pytest.mark.parametrize("phase", PHASES)
@@ -99,3 +103,20 @@ def test_roofline_of_this_machine_is_plausible():
     limits = measure_roofline(torch.device("cpu"), torch.float64)
     assert 1e8 < limits.bytes_per_second < 1e13
     assert 1e8 < limits.flops_per_second < 1e14
+
+
+def test_programs_of_triton_have_the_same_rows(triton_interpreter, configure, tmp_path):
+    """Water in Triton's interpreter: sizes, FLOPs and bytes do not depend on the back end."""
+    path = tmp_path / "water.xyz"
+    ase.io.write(path, [molecule("H2O")], format="extxyz")
+    keys = ("profile_phase=inference", "profile_pre_fit=false", "profile_batch_size=1", "correlation=1")
+    config = configure(f"profile_data_path={path}", *keys)
+    subject, found = prepare(config), {}
+    phase = make_phase("inference", subject.model, config, loss=None, eager=True)
+    for backend in ("torch", "triton"):
+        subject.model.use_backend(backend)
+        rows = time_programs(lambda: phase.run(subject.workloads[0].batches), 1, subject.device, Roofline(1.0, 1.0))
+        assert {row.backend for row in rows} == {backend}
+        found[backend] = {(row.key, row.calls, row.flops, row.n_bytes, row.sizes) for row in rows}
+    assert found["torch"] == found["triton"]
+    assert len(found["torch"]) >= 6
