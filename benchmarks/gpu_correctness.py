@@ -89,6 +89,11 @@ def product_checks() -> list[tuple[ExpansionRequest | ProductRequest, str, Contr
     return checks
 
 
+def name_of(dtype: torch.dtype) -> str:
+    """As in Task."""
+    return str(dtype).removeprefix("torch.")
+
+
 def compile_all() -> float:
     """Compile every kernel of the checks in worker processes; returns seconds."""
     from flashcart.model import ModelConfig
@@ -96,8 +101,8 @@ def compile_all() -> float:
 
     start, target = time.perf_counter(), present_target()
     keys = dict.fromkeys(key for phase in PHASES for key in contractions_of_model(ModelConfig(("H",)), phase))
-    tasks = [Task(key, 128, dtype, target) for dtype in LIMITS for key in keys]
-    tasks += [Task(key_of(program), count, dtype, target) for _, _, program, dtype, count in product_checks()]
+    tasks = [Task(key, 128, name_of(dtype), target) for dtype in LIMITS for key in keys]
+    tasks += [Task(key_of(program), count, name_of(dtype), target) for _, _, program, dtype, count in product_checks()]
     count = compile_ahead(tasks)
     seconds = time.perf_counter() - start
     print(f"{len(tasks)} contractions compiled by {count} processes in {seconds:.0f} s", flush=True)

@@ -71,7 +71,7 @@ def compile_one(key: str, name: str, channels: int, dtype: torch.dtype) -> list[
 
     triton_backend._launch = timed
     try:
-        compile_task(Task(key, channels, dtype, TARGETS[name]))
+        compile_task(Task(key, channels, str(dtype).removeprefix("torch."), TARGETS[name]))
     finally:
         triton_backend._launch = launch
     target = TARGETS[name]

@@ -1,4 +1,4 @@
-"""Which contractions a model evaluates, phase by phase: what to compile before it is used.
+"""Which kernels a model uses, phase by phase, and their compilation before they are used.
 
 A two-atom graph is run through a model of the same ranks with one channel, on the torch back end, and the keys of what
 it evaluates are noted. So the list is right for every configuration, derivatives included.
@@ -6,15 +6,26 @@ it evaluates are noted. So the list is right for every configuration, derivative
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
-from flashcart.model import FlashCart, ModelConfig
+from flashcart.model import FlashCart, ModelConfig, backend_for
+from flashcart.ops.compile_ahead import Task, compile_ahead, present_target
 from flashcart.ops.contract import recorded_keys
+from flashcart.ops.kernel_cache import cache_folder
+from flashcart.ops.triton_backend import emitter_hash, settings
 from flashcart.potential import site_energies_and_gradients
 
 PHASES = ("inference", "training")
+_log = logging.getLogger(__name__)
 
 
 def contractions_of_model(config: ModelConfig, phase: str) -> list[str]:
@@ -39,3 +50,50 @@ def contractions_of_model(config: ModelConfig, phase: str) -> list[str]:
         if training:
             torch.autograd.backward(energies.sum() + gradients.square().sum())
     return list(dict.fromkeys(keys))
+
+
+def prepare_kernels(model: FlashCart, phase: str, *, deterministic: bool | None = None) -> None:
+    """Compile the kernels that a model on a GPU will use, unless the cache folder notes that this was done.
+
+    Does nothing for a model on a CPU or on the torch back end. Of processes that start at once on one cache folder, the
+    ranks of an MPI run for example, the first one compiles and the others wait for it.
+
+    Args:
+        model: on its device.
+        phase: see `contractions_of_model`.
+        deterministic: whether evaluations will be deterministic; default as the model's key says.
+    """
+    if backend_for(model.config.use_triton, model.embedding.device.type) != "triton":
+        return
+    with torch.cuda.device(model.embedding.device):
+        target = present_target()
+    chosen = model.config.deterministic if deterministic is None else deterministic
+    dtype = str(model.embedding.dtype).removeprefix("torch.")
+    keys = contractions_of_model(model.config, phase)
+    tasks = [Task(key, model.config.n_hidden_feats, dtype, target, chosen) for key in keys]
+    name = repr((tasks, settings(), emitter_hash(), os.environ.get("TRITON_CACHE_DIR")))
+    note = cache_folder() / "compiled" / hashlib.sha256(name.encode()).hexdigest()[:32]
+    with _lock(note.with_suffix(".lock")):
+        if note.exists():
+            return
+        start = time.perf_counter()
+        workers = compile_ahead(tasks)
+        seconds = time.perf_counter() - start
+        if workers:
+            _log.info("kernels for %s compiled by %d processes in %.0f s", phase, workers, seconds)
+            with contextlib.suppress(OSError):
+                note.touch()
+        else:
+            _log.info("kernels for %s are compiled at their first use", phase)
+
+
+@contextlib.contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """One process at a time; where there are no locks (some file systems), processes do the same work side by side."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError, ImportError):
+            import fcntl
+
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fcntl.flock(stack.enter_context(path.open("w")), fcntl.LOCK_EX)
+        yield

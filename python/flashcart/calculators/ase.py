@@ -15,6 +15,7 @@ from flashcart.data.graph import cell_volume, species_of
 from flashcart.data.neighbors import NeighborList, neighbor_list
 from flashcart.deploy import load_model
 from flashcart.errors import UserError
+from flashcart.model_kernels import prepare_kernels
 from flashcart.potential import AtomicGraph, Prediction, hessian, predict
 
 # Places of ASE's xx yy zz yz xz xy in a 3x3 matrix, and in LAMMPS's xx yy zz xy xz yz.
@@ -46,6 +47,7 @@ class FlashCartCalculator(Calculator):
         if not skin >= 0:
             raise UserError(f"skin={skin}: must be at least 0 Å.")
         self.model = load_model(model, device=device, dtype=dtype)
+        prepare_kernels(self.model, "inference")
         self.skin = float(skin)
         self.n_evaluations = 0
         self._list: tuple[Atoms, NeighborList] | None = None

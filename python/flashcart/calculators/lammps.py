@@ -27,6 +27,7 @@ from flashcart.device import resolve_device
 from flashcart.environment import set_allocator_default
 from flashcart.errors import FlashCartError, UserError
 from flashcart.model import announce_backend
+from flashcart.model_kernels import prepare_kernels
 
 NO_ELEMENT = "NULL"
 
@@ -111,6 +112,7 @@ class LammpsPotential:
         self.n_threads = _set_threads(request)
         dtype = None if request.dtype == "trained" else request.dtype
         self.model = load_model(request.path, device=str(self.device), dtype=dtype)
+        prepare_kernels(self.model, "inference", deterministic=self._deterministic())
         self.cutoff = float(self.model.config.r_max)
         self._type_species = torch.tensor(type_species, device=self.device)
         self._pairs: _Pairs | None = None

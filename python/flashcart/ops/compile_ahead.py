@@ -1,18 +1,23 @@
 """Compilation of kernels before their first use, in worker processes that need no GPU.
 
-Takes keys of contractions, a number of channels and a target; fills Triton's own cache, from which the process that
-launches the kernels reads them. A kernel is compiled by evaluating its contraction on tensors without data (device
+Takes keys of contractions, a number of channels, a dtype and a target; fills Triton's own cache, from which the process
+that launches the kernels reads them. A kernel is compiled by evaluating its contraction on tensors without data (device
 `meta`), so that everything that decides about a compiled kernel is decided by the code that launches it.
+
+Workers are new Python processes that run this file as a program, never forks and never a second run of the user's own
+script: each reads its tasks from its standard input.
 """
 
 from __future__ import annotations
 
-import multiprocessing
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,6 +29,7 @@ from flashcart.ops.kernel_cache import contraction_of_key
 
 # Rows of the tensors without data: multiples of 16, which Triton compiles for, and few enough for 32-bit strides.
 N_NODES, N_EDGES = 64, 1024
+MOST_WORKERS = 16
 
 
 @dataclass(frozen=True)
@@ -51,45 +57,105 @@ def present_target() -> Target:
 
 @dataclass(frozen=True)
 class Task:
-    """One contraction to compile."""
+    """One contraction to compile.
+
+    Attributes:
+        key: of the contraction.
+        channels: their number.
+        dtype: `float32` or `float64`.
+        target: the GPU.
+        deterministic: whether torch's deterministic algorithms will be on.
+    """
 
     key: str
     channels: int
-    dtype: torch.dtype
+    dtype: str
     target: Target
+    deterministic: bool = False
 
 
 def compile_ahead(tasks: Sequence[Task], workers: int | None = None) -> int:
-    """Compile in spawned worker processes; returns their number.
+    """Compile in worker processes.
 
-    A task that fails is left to its first use, which reports the error.
+    What a worker fails to compile is left to its first use, which reports the error.
 
     Args:
         tasks: what to compile.
         workers: processes; default one per CPU that this process may use, at most 16.
+
+    Returns:
+        The number of workers that compiled all they were given: 0 where there is nothing to do or no Python interpreter
+        to run them with (a host program that embeds Python).
     """
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    count = min(len(tasks), workers or min(16, available))
-    if count == 0:
+    python = interpreter()
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    pieces = [(task, number) for task in tasks for number in _launches(task)]
+    pieces.sort(key=lambda piece: -len(contraction_of_key(piece[0].key).terms))
+    count = min(len(pieces), workers or min(MOST_WORKERS, cpus))
+    if count == 0 or python is None:
         return 0
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(count, mp_context=context, initializer=_start_worker) as pool:
-        for future in [pool.submit(compile_task, task) for task in tasks]:
-            future.exception()
-    return count
+    running = [_start(python, pieces[first::count]) for first in range(count)]
+    return sum([process.wait() == 0 for process in running])
 
 
-def _start_worker() -> None:
+def interpreter() -> str | None:
+    """The Python of this process, or where a host program embeds it, the one that belongs to it."""
+    candidates = [os.environ.get("FLASHCART_PYTHON", ""), sys.executable or "", f"{sys.prefix}/bin/python3"]
+    return next((c for c in candidates if Path(c).name.startswith("python") and os.access(c, os.X_OK)), None)
+
+
+def _launches(task: Task) -> range | tuple[None]:
+    """Numbers of the launches of a contraction; None, all of them, where atomic additions are replaced."""
+    if task.deterministic or triton_backend.settings().deterministic:
+        return (None,)
+    item_size = getattr(torch, task.dtype).itemsize
+    return range(len(triton_backend.load(task.key, triton_backend.settings(), item_size).KERNELS))
+
+
+def _start(python: str, pieces: Sequence[tuple[Task, int | None]]) -> subprocess.Popen[str]:
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [python, "-m", __name__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment,
+    )
+    assert process.stdin is not None
+    try:
+        process.stdin.write(json.dumps([(asdict(task), number) for task, number in pieces]))
+        process.stdin.close()
+    except BrokenPipeError:
+        pass  # it ended already; its kernels are compiled at their first use
+    return process
+
+
+def main() -> int:
+    """A worker: tasks from standard input; returns 1 if one of them failed."""
     torch.set_num_threads(1)
+    failed = False
+    for fields, number in json.load(sys.stdin):
+        task = Task(**{**fields, "target": Target(**fields["target"])})
+        try:
+            compile_task(task, number)
+        except Exception as error:
+            print(f"{task}: {error}", file=sys.stderr)
+            failed = True
+    return int(failed)
 
 
-def compile_task(task: Task) -> None:
-    """Compile all launches of one contraction in this process."""
+def compile_task(task: Task, number: int | None = None) -> None:
+    """Compile one launch of a contraction, or all of them, in this process."""
     program = contraction_of_key(task.key)
+    torch.use_deterministic_algorithms(task.deterministic)
+    operands = empty_operands(program, task.channels, getattr(torch, task.dtype))
     with compiling_for(task.target):
-        triton_backend.evaluate(
-            task.key, empty_operands(program, task.channels, task.dtype), *_indices(program), N_NODES
-        )
+        if number is None:
+            triton_backend.evaluate(task.key, operands, *_indices(program), N_NODES)
+        else:
+            call = triton_backend.prepare(task.key, operands, *_indices(program), N_NODES)
+            triton_backend.compile_launch(call, number)
 
 
 def empty_operands(program: Contraction, channels: int, dtype: torch.dtype) -> list[torch.Tensor]:
@@ -136,3 +202,7 @@ class _Driver:
 
     def get_current_stream(self, device: Any) -> int:
         return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from flashcart.emit import expressions, triton_kernel, triton_source
 from flashcart.emit import source as source_module
-from flashcart.environment import read_environment
+from flashcart.environment import Environment, read_environment
 from flashcart.errors import UserError
 from flashcart.ir import block_choice, coupling, launch_plan
 from flashcart.ir.contraction import Contraction, Index, Operand, Term
@@ -60,7 +60,11 @@ def why_not(program: Contraction, device: torch.device, dtype: torch.dtype) -> s
 
 def settings() -> LaunchSettings:
     """The launch settings of this process: environment variables, and torch's switch for deterministic algorithms."""
-    values = read_environment()
+    return _settings(read_environment(), torch.are_deterministic_algorithms_enabled())
+
+
+@lru_cache(maxsize=4)
+def _settings(values: Environment, deterministic: bool) -> LaunchSettings:
     return LaunchSettings(
         edges=values.tp_scatter_kernel,
         forward_budget=values.tp_csr_group_budget,
@@ -70,12 +74,13 @@ def settings() -> LaunchSettings:
         second_split=values.tp_dbwd_split,
         peak_aware=values.tp_peak_aware_groups,
         split_input_rank=values.tp_split_input_rank,
-        deterministic=values.deterministic or torch.are_deterministic_algorithms_enabled(),
+        deterministic=values.deterministic or deterministic,
     )
 
 
 @lru_cache(maxsize=1)
-def _emitter_hash() -> str:
+def emitter_hash() -> str:
+    """Hash of what turns contractions into kernels: sources of the emitter, version of Triton."""
     import triton
 
     modules = (triton_source, triton_kernel, expressions, source_module, launch_plan, block_choice, coupling)
@@ -88,7 +93,7 @@ def load(key: str, chosen: LaunchSettings, item_size: int = 4) -> ModuleType:
     """The module of kernels of a contraction's key, for numbers of `item_size` bytes."""
     program = contraction_of_key(key)
     digest = hashlib.sha256(repr((sorted(asdict(chosen).items()), item_size)).encode()).hexdigest()[:8]
-    name = f"triton/{key}-{digest}-{_emitter_hash()}.py"
+    name = f"triton/{key}-{digest}-{emitter_hash()}.py"
     _, path = stored(name, lambda: triton_source.emit(program, chosen, item_size))
     spec = importlib.util.spec_from_file_location(f"flashcart_triton_{key}_{digest}", path)
     assert spec is not None
@@ -99,7 +104,7 @@ def load(key: str, chosen: LaunchSettings, item_size: int = 4) -> ModuleType:
 
 
 @dataclass(frozen=True)
-class _Call:
+class Call:
     """Everything that the launches of one evaluation share."""
 
     program: Contraction
@@ -111,6 +116,7 @@ class _Call:
     n_nodes: int
     n_channels: int
     slots: int
+    order: tuple[Tensor, Tensor] | None
 
     @property
     def variant(self) -> str:
@@ -154,12 +160,11 @@ def evaluate(
     program, chosen = contraction_of_key(key), settings()
     if chosen.deterministic and any(o.index is Index.SENDER for o in program.outputs):
         return _without_atomics(program, operands, senders, receivers, n_nodes)
-    module = load(key, chosen, operands[0].element_size())
-    call = _call(program, module, operands, senders, receivers, n_nodes)
+    call = prepare(key, operands, senders, receivers, n_nodes)
     buffers = [_output(call, slot) for slot in range(len(program.outputs))]
     if call.n_rows or call.variant == "csr":
         written = [0] * len(buffers)
-        for entry in module.KERNELS:
+        for entry in call.module.KERNELS:
             _launch(call, entry, buffers, written)
     return [
         buffer.sum(0) if buffer.ndim > 2 + spec.channels else buffer
@@ -167,14 +172,17 @@ def evaluate(
     ]
 
 
-def _call(
-    program: Contraction,
-    module: ModuleType,
-    operands: Sequence[Tensor],
-    senders: Tensor | None,
-    receivers: Tensor | None,
-    n_nodes: int,
-) -> _Call:
+def compile_launch(call: Call, number: int) -> None:
+    """Compile one launch of an evaluation whose operands have no data."""
+    buffers = [_output(call, slot) for slot in range(len(call.program.outputs))]
+    _launch(call, call.module.KERNELS[number], buffers, [0] * len(buffers))
+
+
+def prepare(
+    key: str, operands: Sequence[Tensor], senders: Tensor | None, receivers: Tensor | None, n_nodes: int
+) -> Call:
+    """What the launches of an evaluation need; arguments as in `evaluate`."""
+    program, module = contraction_of_key(key), load(key, settings(), operands[0].element_size())
     n_rows, n_channels = 1, 1
     for spec, operand in zip(program.inputs, operands, strict=True):
         n_rows = operand.shape[0] if spec.index is Index.ROW else n_rows
@@ -182,9 +190,12 @@ def _call(
     indexed = senders if senders is not None else receivers
     if indexed is not None:
         n_rows = indexed.shape[0]
-    slots = slots_of(program, n_rows / max(1, n_nodes)) if receivers is not None and module.VARIANT == "csr" else 1
     ready = [x if _is_row_wise(x) else x.contiguous() for x in operands]
-    return _Call(program, module, ready, senders, receivers, n_rows, n_nodes, n_channels, slots)
+    slots, order = 1, None
+    if module.VARIANT == "csr":
+        assert receivers is not None
+        slots, order = slots_of(program, n_rows / max(1, n_nodes)), edge_order(receivers, n_nodes)
+    return Call(program, module, ready, senders, receivers, n_rows, n_nodes, n_channels, slots, order)
 
 
 def _is_row_wise(x: Tensor) -> bool:
@@ -204,7 +215,7 @@ def slots_of(program: Contraction, degree: float) -> int:
     return max(2, round(degree / EDGES_PER_SLOT)) if degree >= values.tp_bwd_csr_min_deg else 1
 
 
-def _output(call: _Call, slot: int) -> Tensor:
+def _output(call: Call, slot: int) -> Tensor:
     """Room for an output; one that is written in parts has a leading dimension of parts."""
     spec, module, like = call.program.outputs[slot], call.module, call.operands[0]
     n = {Index.ROW: call.n_rows, Index.SHARED: 1}.get(spec.index, call.n_nodes)
@@ -216,7 +227,7 @@ def _output(call: _Call, slot: int) -> Tensor:
     return like.new_empty(shape) if whole else like.new_zeros(shape)
 
 
-def _launch(call: _Call, entry: dict[str, Any], buffers: list[Tensor], written: list[int]) -> None:
+def _launch(call: Call, entry: dict[str, Any], buffers: list[Tensor], written: list[int]) -> None:
     units, blocks, per_program = call.programs(entry)
     if units == 0:
         return
@@ -232,10 +243,7 @@ def _launch(call: _Call, entry: dict[str, Any], buffers: list[Tensor], written: 
         else:
             arguments += [out, out.stride(0), 0]
     none = call.operands[0]
-    order, starts = (none, none)
-    if call.variant == "csr":
-        assert call.receivers is not None
-        order, starts = edge_order(call.receivers, call.n_nodes)
+    order, starts = call.order or (none, none)
     arguments += [none if x is None else x for x in (call.senders, call.receivers)]
     sizes = [call.n_rows, per_program, call.slots]
     split = call.slots > 1 and any(how == "registers" for _, how in entry["outputs"])

@@ -20,6 +20,7 @@ from flashcart.data.batching import LabelledBatch
 from flashcart.deploy import save_model, write_atomic
 from flashcart.device import resolve_device
 from flashcart.errors import FlashCartError
+from flashcart.model_kernels import prepare_kernels
 from flashcart.potential import predict
 from flashcart.training.evaluation import evaluate
 from flashcart.training.loss import weighted_loss
@@ -59,6 +60,7 @@ def train(config: Config) -> Outcome:
         run = prepare_run(config, folder, device)
         progress = resume_run(run) or Progress()
         _announce(run, device)
+        prepare_kernels(run.model, "training")
         write_atomic(folder / CONFIG_FILE, config.to_yaml().encode())
         metrics_file = MetricsFile(folder, _columns(run), keep_epochs=progress.epoch)
         with stop_on_signals() as stop:

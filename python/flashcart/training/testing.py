@@ -16,6 +16,7 @@ from flashcart.deploy import load_model, read_metadata, write_atomic
 from flashcart.device import resolve_device
 from flashcart.errors import ConfigError
 from flashcart.model import FlashCart
+from flashcart.model_kernels import prepare_kernels
 from flashcart.training.evaluation import evaluate
 from flashcart.training.loader import Loader
 from flashcart.training.metrics import metric_name, shown
@@ -46,6 +47,7 @@ def test(config: Config) -> dict[str, dict[str, float]]:
     with log_file(folder / LOG_FILE):
         dtype = None if config.precision is None else str(dtype_of(config)).removeprefix("torch.")
         model = load_model(path, device=str(device), dtype=dtype)
+        prepare_kernels(model, "inference")
         terms = tuple({metric_name(term): term for term in (*config.valid_losses, *_STANDARD_TERMS)}.values())
         errors = {}
         for name, dataset in _datasets(config, model).items():
