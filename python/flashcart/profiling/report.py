@@ -31,9 +31,10 @@ _logger = logging.getLogger("flashcart")
 
 @dataclass(frozen=True)
 class PhaseResult:
-    """All of one phase."""
+    """All of one phase. preparation: s of compiling kernels in other processes before the first run."""
 
     workload: Workload
+    preparation: float
     measurement: Measurement
     operations: list[OperationRow]
     programs: list[ProgramRow]
@@ -47,6 +48,7 @@ class PhaseResult:
         """Return counts, times and tables."""
         return {
             **self.workload.as_json(),
+            "preparation": self.preparation,
             **self.measurement.as_json(),
             "atoms_per_second": self.atoms_per_second,
             "operations": [row.as_json() for row in self.operations],
@@ -106,8 +108,14 @@ def timer_lines(result: PhaseResult, memory_kind: str) -> list[str]:
     """Return first use, warm-up, [timer] and [phase-timer] lines, and the compilations during timed runs."""
     name, found = result.workload.phase, result.measurement
     peak = "unknown" if found.peak_memory is None else f"{found.peak_memory / 2**20:.0f} MiB {memory_kind}"
+    kernels = any(row.backend == "triton" for row in result.programs)
     warm = ", ".join(f"{seconds:.4g} s" for seconds in found.warm_up) or "none"
     return [
+        *(
+            [f"[kernels] {name}: {result.preparation:.4g} s before the first use, in processes beside it"]
+            if kernels
+            else []
+        ),
         f"[first-use] {name}: {found.first_use:.4g} s, {found.first_compilations}",
         f"[warm-up] {name}: {warm}",
         f"[timer] {name}: {_times(found.whole)}, {result.atoms_per_second:.4g} atoms/s, peak memory {peak}",

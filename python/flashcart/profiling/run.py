@@ -7,10 +7,12 @@ that the JSON file holds; logs lines and tables on the way.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from typing import Any
 
 from flashcart.config_profile import ProfileConfig
+from flashcart.model_kernels import prepare_kernels
 from flashcart.potential import numerics
 from flashcart.profiling import memory, report
 from flashcart.profiling.compilations import Counter, counting
@@ -60,6 +62,9 @@ def _profile_phase(
     roofline, counter = tools
     batches, device = workload.batches, subject.device
     phase = make_phase(workload.phase, subject.model, config, loss, eager=False)
+    start = time.perf_counter()
+    prepare_kernels(subject.model, workload.phase)
+    preparation = time.perf_counter() - start
     measurement = measure(phase, batches, Repetition(config.profile_warmup, config.profile_repeat), device, counter)
     eager = make_phase(workload.phase, subject.model, config, loss, eager=True)
     if config.profile_compile_predict:
@@ -68,7 +73,7 @@ def _profile_phase(
     programs = time_programs(lambda: eager.run(batches), config.profile_repeat, device, roofline)
     if device.type == "cuda" and not any(row.device for row in operations):
         _logger.warning("torch's profiler saw no work on the GPU: the tables of operations hold times of the CPU only.")
-    result = report.PhaseResult(workload, measurement, operations, programs)
+    result = report.PhaseResult(workload, preparation, measurement, operations, programs)
     _log_phase(result, config, memory.kind(device))
     return result
 
