@@ -2,7 +2,7 @@
 
 contraction 93bb027a5c79d5094c0dfbdeab9aeffb, 4 terms,
 7 multiplications and additions per row and channel, term by term.
-emitter: torch 2; plan: monomials times matrix
+emitter: torch 3; plan: monomials times matrix
 input 0: 3 components by row
 output 0: 4 components by row
 """
@@ -23,11 +23,11 @@ INDICES = (
 
 
 def run(operands, rows, tables, indices):
-    out0 = rows.zeros(4, 'row', False)
+    out0 = None
     for part in rows.parts(3):
         x0 = part.take(operands[0], 'row')
         m = part.ones()
-        part.add(out0, 'row', tables[0], m)
+        out0 = part.add(out0, 'row', False, tables[0], m)
         m = x0.index_select(0, indices[0])
-        part.add(out0, 'row', tables[1], m)
-    return [out0]
+        out0 = part.add(out0, 'row', False, tables[1], m)
+    return [rows.zeros(4, 'row', False) if out0 is None else out0]

@@ -2,7 +2,7 @@
 
 contraction 2899cd6042a8e176907bddfbb272116a, 10 terms,
 30 multiplications and additions per row and channel, term by term.
-emitter: torch 2; plan: monomials times matrix
+emitter: torch 3; plan: monomials times matrix
 input 0: 4 components by row, channels
 input 1: 4 components by row, channels
 output 0: 8 components by row, channels
@@ -29,10 +29,10 @@ INDICES = (
 
 
 def run(operands, rows, tables, indices):
-    out0 = rows.zeros(8, 'row', True)
+    out0 = None
     for part in rows.parts(10):
         x0 = part.take(operands[0], 'row')
         x1 = part.take(operands[1], 'row')
         m = x0.index_select(0, indices[0]) * x1.index_select(0, indices[1])
-        part.add(out0, 'row', tables[0], m)
-    return [out0]
+        out0 = part.add(out0, 'row', True, tables[0], m)
+    return [rows.zeros(8, 'row', True) if out0 is None else out0]

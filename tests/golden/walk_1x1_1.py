@@ -2,7 +2,7 @@
 
 contraction 84df8b99904642561c488f6040242b2c, 10 terms,
 40 multiplications and additions per row and channel, term by term.
-emitter: torch 2; plan: walk over the edges of each receiver
+emitter: torch 3; plan: walk over the edges of each receiver
 input 0: 4 components by sender, channels
 input 1: 4 components by row
 input 2: 4 components by row, channels
@@ -95,9 +95,9 @@ def run(operands, rows, tables, indices):
 def run_whole(operands, rows, tables, indices):
     out0 = rows.zeros(8, 'receiver', True)
     for chunk in rows.whole():
-        edge1 = chunk.edge_components(operands[1])
+        edge1 = chunk.edge_components(operands[1], 4)
         x0 = chunk.take(operands[0], 'sender').index_select(0, indices[0])
         x2 = chunk.take(operands[2], 'row').index_select(0, indices[1])
-        b = torch.matmul(edge1[:, :, :4].transpose(1, 2), x0 * x2)
-        chunk.store_receivers(out0, chunk.collect(tables[2], b))
+        b = torch.bmm(edge1.transpose(1, 2), chunk.fold(x0 * x2))
+        out0 = chunk.all_receivers(out0, chunk.collect_folded(tables[2], b, 8))
     return [out0]

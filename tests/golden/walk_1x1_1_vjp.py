@@ -2,7 +2,7 @@
 
 contraction 2c332ecb0cd42d9fd0c6da7bd21fb79f, 30 terms,
 120 multiplications and additions per row and channel, term by term.
-emitter: torch 2; plan: walk over the edges of each receiver
+emitter: torch 3; plan: walk over the edges of each receiver
 input 0: 4 components by sender, channels
 input 1: 4 components by row
 input 2: 4 components by row, channels
@@ -116,16 +116,14 @@ def run_whole(operands, rows, tables, indices):
     out2 = rows.zeros(4, 'row', True)
     for chunk in rows.whole():
         node3 = chunk.from_receivers(operands[3])
-        h3 = chunk.spread(tables[2], node3, 8, 4)
-        edge1 = chunk.edge_components(operands[1])
+        h3 = chunk.spread_folded(tables[2], node3, 8, 4)
+        edge1 = chunk.edge_components(operands[1], 4)
         x0 = chunk.take(operands[0], 'sender').index_select(0, indices[0])
         x2 = chunk.take(operands[2], 'row').index_select(0, indices[1])
-        v3_1 = torch.matmul(edge1[:, :, :4], h3)
+        v3_1 = chunk.unfold(torch.bmm(edge1, h3), 8)
         g = chunk.sum_q(tables[3], v3_1 * x2)
         chunk.store(out0, 'sender', g)
         g = chunk.sum_q(tables[4], v3_1 * x0)
         chunk.store(out2, 'row', g)
-        de = chunk.new_edge_components(4)
-        de[:, :, :4] += torch.matmul(x0 * x2, h3.transpose(2, 3)).sum(0)
-        chunk.store_edge_components(out1, de)
+        chunk.store_edge_components(out1[:4], torch.bmm(chunk.fold(x0 * x2), h3.transpose(1, 2)))
     return [out0, out1, out2]

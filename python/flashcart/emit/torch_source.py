@@ -13,7 +13,7 @@ from flashcart.emit.torch_whole import WholeWriter
 from flashcart.ir.contraction import Contraction, Index
 from flashcart.ir.plan import Block, MonomialGroup, MonomialPlan, Variant, WalkPlan, monomial_plan, walk_plan
 
-VERSION = "torch 2"
+VERSION = "torch 3"
 
 
 def emit(program: Contraction) -> str:
@@ -51,8 +51,8 @@ def _emit_monomials(program: Contraction, plan: MonomialPlan) -> str:
 
 
 def _write_monomial_body(source: Source, program: Contraction, plan: MonomialPlan) -> None:
-    for slot, operand in enumerate(program.outputs):
-        source.line(f"out{slot} = rows.zeros({operand.components}, {operand.index.value!r}, {operand.channels})")
+    for slot in range(len(program.outputs)):
+        source.line(f"out{slot} = None")
     largest = max((len(group.components[0]) for group in plan.groups if group.components), default=1)
     source.line(f"for part in rows.parts({largest}):")
     source.indent()
@@ -66,7 +66,10 @@ def _write_monomial_body(source: Source, program: Contraction, plan: MonomialPla
     if not plan.groups:
         source.line("pass")
     source.dedent()
-    outputs = ", ".join(f"out{slot}" for slot in range(len(program.outputs)))
+    outputs = ", ".join(
+        f"rows.zeros({o.components}, {o.index.value!r}, {o.channels}) if out{slot} is None else out{slot}"
+        for slot, o in enumerate(program.outputs)
+    )
     source.line(f"return [{outputs}]")
 
 
@@ -82,7 +85,8 @@ def _write_group(source: Source, program: Contraction, number: int, group: Monom
         source.line("m = part.over_channels(m)")
     if target.index is Index.SHARED:
         source.line("m = part.over_rows(m)")
-    source.line(f"part.add(out{group.output}, {target.index.value!r}, tables[{number}], m)")
+    out = f"out{group.output}"
+    source.line(f"{out} = part.add({out}, {target.index.value!r}, {target.channels}, tables[{number}], m)")
 
 
 # --------------------------------------------------------------------------------------------------------------- walks

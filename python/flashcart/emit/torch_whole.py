@@ -1,7 +1,8 @@
 """The walk of a small graph: all receivers in one piece, all blocks as one, as few operations as possible.
 
 Below some thousand numbers the time goes to starting operations, not to arithmetic. So components are gathered by index
-lists rather than run by run, and the blocks' matrices are joined into one over all edge components.
+lists rather than run by run, and the blocks' matrices are joined into one over all edge components. Sums over edges are
+one matrix product per receiver over all (q, channel) together: arrays that enter them are "folded", [n, D, q * C].
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class WholeWriter:
         self.source.indent()
         self._load()
         for pivot, edge in sorted({(v.pivot[1], v.edge[1]) for v in variants if any(k == "out" for k, _ in v.rest)}):
-            line(f"v{pivot}_{edge} = torch.matmul(edge{edge}[:, :, :{self.n_edge}], h{pivot})")
+            line(f"v{pivot}_{edge} = chunk.unfold(torch.bmm(edge{edge}, h{pivot}), {self.n_q})")
         for slot in sorted({slot for v in variants for kind, slot in v.rest if kind == "out"}):
             self._rest_output(slot)
         for slot in sorted({v.pivot[1] for v in variants if v.pivot[0] == "out"}):
@@ -74,9 +75,9 @@ class WholeWriter:
         for slot in sorted({v.pivot[1] for v in variants if v.pivot[0] == "in"}):
             table = f"tables[{self.first_table}]"
             line(f"node{slot} = chunk.from_receivers(operands[{slot}])")
-            line(f"h{slot} = chunk.spread({table}, node{slot}, {self.n_q}, {self.n_edge})")
+            line(f"h{slot} = chunk.spread_folded({table}, node{slot}, {self.n_q}, {self.n_edge})")
         for slot in sorted({v.edge[1] for v in variants if v.edge[0] == "in"}):
-            line(f"edge{slot} = chunk.edge_components(operands[{slot}])")
+            line(f"edge{slot} = chunk.edge_components(operands[{slot}], {self.n_edge})")
         for slot, place in sorted({(slot, n) for v in variants for n, (k, slot) in enumerate(v.rest) if k == "in"}):
             taken = f"chunk.take(operands[{slot}], {self.program.inputs[slot].index.value!r})"
             line(f"x{slot} = {taken}.index_select(0, indices[{place}])")
@@ -98,18 +99,18 @@ class WholeWriter:
         parts = []
         for edge in sorted({v.edge[1] for v in mine}):
             products = _products([v for v in mine if v.edge[1] == edge])
-            parts.append(f"torch.matmul(edge{edge}[:, :, :{self.n_edge}].transpose(1, 2), {products})")
+            parts.append(f"torch.bmm(edge{edge}.transpose(1, 2), chunk.fold({products}))")
         self.source.line(f"b = {' + '.join(parts)}")
-        self.source.line(f"chunk.store_receivers(out{slot}, chunk.collect(tables[{self.first_table}], b))")
+        collected = f"chunk.collect_folded(tables[{self.first_table}], b, {self.n_q})"
+        self.source.line(f"out{slot} = chunk.all_receivers(out{slot}, {collected})")
 
     def _edge_output(self, slot: int) -> None:
-        size = self.program.outputs[slot].components
-        self.source.line(f"de = chunk.new_edge_components({size})")
         mine = [v for v in self.plan.variants if v.edge == ("out", slot)]
+        parts = []
         for pivot in sorted({v.pivot[1] for v in mine}):
             products = _products([v for v in mine if v.pivot[1] == pivot])
-            self.source.line(f"de[:, :, :{self.n_edge}] += torch.matmul({products}, h{pivot}.transpose(2, 3)).sum(0)")
-        self.source.line(f"chunk.store_edge_components(out{slot}, de)")
+            parts.append(f"torch.bmm(chunk.fold({products}), h{pivot}.transpose(1, 2))")
+        self.source.line(f"chunk.store_edge_components(out{slot}[:{self.n_edge}], {' + '.join(parts)})")
 
 
 def _components(plan: WalkPlan, place: int) -> list[int]:

@@ -38,12 +38,25 @@ class EdgeGroup:
     real: Tensor | None
     places: Tensor | None
     real_edges: Tensor | None
+    in_order: bool = False
+    _masks: dict[torch.dtype, Tensor] = field(default_factory=dict)
 
     def take(self, x: Tensor, dim: int) -> Tensor:
         """The group's edges of an edge array, along `dim`."""
         if isinstance(self.edges, slice):
             return x[self.edges] if dim == 0 else x[:, self.edges]
         return x.index_select(dim, self.edges)
+
+    def real_as(self, dtype: torch.dtype) -> Tensor:
+        """[n * degree, 1]: one, and zero on padding."""
+        if dtype not in self._masks:
+            assert self.real is not None
+            self._masks[dtype] = self.real.to(dtype).unsqueeze(1)
+        return self._masks[dtype]
+
+    def is_every_node(self, n_nodes: int) -> bool:
+        """Whether the receivers are all nodes, in order."""
+        return self.in_order and self.n_receivers == n_nodes
 
     def put(self, out: Tensor, value: Tensor, dim: int) -> None:
         """Write real places back to an edge array, along `dim`."""
@@ -81,7 +94,8 @@ class EdgeLayout:
     def whole(self) -> EdgeGroup:
         """All receivers as one group."""
         if 0 not in self._groups:
-            self._groups[0] = (self._group(0, len(self.nodes), int(self.degrees.max())),)
+            by_node = np.argsort(self.nodes)
+            self._groups[0] = (self._group(by_node, int(self.degrees.max())),)
         return self._groups[0][0]
 
     def _cut(self, n_edges: int) -> list[EdgeGroup]:
@@ -92,31 +106,28 @@ class EdgeLayout:
             # degrees fall: the first one below the share of the largest ends the group
             fits = int(np.searchsorted(-self.degrees[start:stop], -LEAST_FILL * degree, side="right"))
             stop = start + max(1, fits)
-            groups.append(self._group(start, stop, degree))
+            groups.append(self._group(np.arange(start, stop), degree))
             start = stop
         return groups
 
-    def _group(self, start: int, stop: int, degree: int) -> EdgeGroup:
-        nodes, degrees = self.nodes[start:stop], self.degrees[start:stop]
-        places = self.starts[start:stop, None] + np.arange(degree)
+    def _group(self, chosen: Integers, degree: int) -> EdgeGroup:
+        nodes, degrees = self.nodes[chosen], self.degrees[chosen]
+        places = self.starts[chosen, None] + np.arange(degree)
         real = (np.arange(degree) < degrees[:, None]).ravel()
         edges = np.where(real, places.ravel(), 0)
         if self.order is not None:
             edges = np.where(real, self.order[edges], 0)
-        elif real.all() and (np.diff(edges) == 1).all():
+        in_order = bool((nodes == np.arange(len(nodes))).all())
+        common = (self._tensor(nodes), len(nodes), degree)
+        if self.order is None and real.all() and (np.diff(edges) == 1).all():
             whole = slice(int(edges[0]), int(edges[-1]) + 1)
-            return EdgeGroup(self._tensor(nodes), len(nodes), degree, whole, None, None, None)
+            return EdgeGroup(*common, whole, None, None, None, in_order)
         if real.all():
-            return EdgeGroup(self._tensor(nodes), len(nodes), degree, self._tensor(edges), None, None, None)
+            return EdgeGroup(*common, self._tensor(edges), None, None, None, in_order)
         positions = np.flatnonzero(real)
+        mask = torch.from_numpy(real).to(self.device)
         return EdgeGroup(
-            self._tensor(nodes),
-            len(nodes),
-            degree,
-            self._tensor(edges),
-            torch.from_numpy(real).to(self.device),
-            self._tensor(positions),
-            self._tensor(edges[positions]),
+            *common, self._tensor(edges), mask, self._tensor(positions), self._tensor(edges[positions]), in_order
         )
 
     def _tensor(self, values: Integers) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -92,7 +93,7 @@ class Part:
         if index == "shared":
             return x
         if index == "row":
-            return x[:, self.start : self.stop]
+            return x if self.stop - self.start == self.rows.n_rows else x[:, self.start : self.stop]
         return x.index_select(1, self._index(index))
 
     def ones(self) -> Tensor:
@@ -109,18 +110,24 @@ class Part:
         times = (self.stop - self.start) // m.shape[1]
         return m.sum(1, keepdim=True) * times if times != 1 else m.sum(1, keepdim=True)
 
-    def add(self, out: Tensor, index: str, table: Table, m: Tensor) -> None:
-        """`out[rows of the part] += table @ m`."""
+    def add(self, out: Tensor | None, index: str, channels: bool, table: Table, m: Tensor) -> Tensor:
+        """`out[rows of the part] += table @ m`; a missing `out` is zero. Returns `out`."""
         value = table.times(m.reshape(m.shape[0], -1)).view(-1, *m.shape[1:])
-        out = out if out.ndim == 3 else out.unsqueeze(2)
+        whole = index == "row" and self.stop - self.start == self.rows.n_rows
+        full = (self.rows.n_rows, self.rows.n_channels if channels else 1)
+        if out is None and whole and value.shape[1:] == full:
+            return value if channels else value.squeeze(2)
+        if out is None:
+            out = self.rows.zeros(value.shape[0], index, channels)
+        target = out if channels else out.unsqueeze(2)
         if index == "shared":
-            out += value
+            target += value
         elif index == "row":
-            out[:, self.start : self.stop] += value
+            target[:, self.start : self.stop] += value
         else:
-            n = self.stop - self.start
-            value = value.expand(out.shape[0], n, out.shape[2])
-            _add_rows(out, self._index(index), value)
+            value = value.expand(target.shape[0], self.stop - self.start, target.shape[2])
+            _add_rows(target, self._index(index), value)
+        return out
 
     def _index(self, index: str) -> Tensor:
         whole = self.rows.senders if index == "sender" else self.rows.receivers
@@ -134,6 +141,12 @@ class Chunk:
 
     rows: Rows
     group: EdgeGroup
+
+    @cached_property
+    def senders(self) -> Tensor:
+        """[n * D] sender of each place; that of edge 0 on padding."""
+        assert self.rows.senders is not None
+        return self.group.take(self.rows.senders, 0)
 
     @property
     def _shape(self) -> tuple[int, int, int]:
@@ -156,8 +169,7 @@ class Chunk:
         if index == "shared":
             return x.unsqueeze(2)
         if index == "sender":
-            assert self.rows.senders is not None
-            taken = x.index_select(1, self.group.take(self.rows.senders, 0))
+            taken = x.index_select(1, self.senders)
         elif x.stride(1) > x.stride(0):  # rows outermost in memory: gather whole rows, then turn them in the cache
             taken = self.group.take(x.transpose(0, 1), 0).transpose(0, 1).contiguous()
         else:
@@ -166,14 +178,42 @@ class Chunk:
 
     def from_receivers(self, x: Tensor) -> Tensor:
         """A node array at the chunk's receivers, [components, n, C]."""
-        return x.index_select(1, self.group.receivers)
+        return x if self.group.is_every_node(x.shape[1]) else x.index_select(1, self.group.receivers)
 
-    def edge_components(self, x: Tensor) -> Tensor:
-        """An array without channels at the chunk's edges, [n, D, components], zero on padding."""
-        taken = self.group.take(x.t(), 0)
+    def edge_components(self, x: Tensor, n_used: int | None = None) -> Tensor:
+        """The first components of an array without channels at the chunk's edges, [n, D, n_used], zero on padding."""
+        taken = self.group.take(x.t() if n_used in (None, x.shape[0]) else x[:n_used].t(), 0)
         if self.group.real is not None:
-            taken = taken * self.group.real.to(taken.dtype).unsqueeze(1)
-        return taken.view(*self._shape[:2], x.shape[0])
+            taken = taken * self.group.real_as(taken.dtype)
+        return taken.view(*self._shape[:2], -1)
+
+    def fold(self, value: Tensor) -> Tensor:
+        """[q, n, D, C] -> [n, D, q * C]."""
+        n, degree, channels = self._shape
+        return value.permute(1, 2, 0, 3).reshape(n, degree, value.shape[0] * channels)
+
+    def unfold(self, value: Tensor, n_q: int) -> Tensor:
+        """[n, D, q * C] -> [q, n, D, C]."""
+        return value.view(*self._shape[:2], n_q, -1).permute(2, 0, 1, 3).contiguous()
+
+    def spread_folded(self, table: Table, nodes: Tensor, n_q: int, n_edge: int) -> Tensor:
+        """`table^T @ nodes`, as [n, edge component, q * C]."""
+        k, n, channels = nodes.shape
+        spread = table.transposed_times(nodes.reshape(k, n * channels))
+        return spread.view(n_q, n_edge, n, channels).permute(2, 1, 0, 3).reshape(n, n_edge, n_q * channels)
+
+    def collect_folded(self, table: Table, b: Tensor, n_q: int) -> Tensor:
+        """`table @ b` for b [n, edge component, q * C], as [pivot component, n, C]."""
+        n, n_edge, _ = b.shape
+        flat = b.view(n, n_edge, n_q, -1).permute(2, 1, 0, 3).reshape(n_q * n_edge, -1)
+        return table.times(flat).view(-1, n, self.rows.n_channels)
+
+    def all_receivers(self, out: Tensor, value: Tensor) -> Tensor:
+        """The sums of all receivers; a plain return where every node is one, in order."""
+        if self.group.is_every_node(out.shape[1]):
+            return value
+        out.index_copy_(1, self.group.receivers, value)
+        return out
 
     def spread(self, table: Table, nodes: Tensor, n_q: int, n_edge: int) -> Tensor:
         """`table^T @ nodes`, as [q, n, edge component, C]."""
@@ -208,9 +248,8 @@ class Chunk:
         if index == "row":
             self.group.put(out.transpose(0, 1), flat.transpose(0, 1), 0)
             return
-        assert self.rows.senders is not None
         # Padding adds zeros to the sender of edge 0: `edge_components` vanish there, and with them every gradient.
-        _add_rows(out, self.group.take(self.rows.senders, 0), flat)
+        _add_rows(out, self.senders, flat)
 
 
 def _add_rows(out: Tensor, index: Tensor, value: Tensor) -> None:

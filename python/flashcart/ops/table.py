@@ -38,9 +38,7 @@ class Table:
         dense = dense.to(device=device, dtype=dtype)
         if device.type != "cpu" or len(entries) > SPARSE_BELOW * n_rows * n_columns:
             return cls(dense, dense.t().contiguous())
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Sparse")  # "beta state"; and a notice about unchecked invariants
-            return cls(dense.to_sparse_csr(), dense.t().contiguous().to_sparse_csr())
+        return cls(_sparse(dense), _sparse(dense.t().contiguous()))
 
     def times(self, x: Tensor) -> Tensor:
         """matrix @ x, x [columns, n]."""
@@ -49,3 +47,13 @@ class Table:
     def transposed_times(self, x: Tensor) -> Tensor:
         """matrix^T @ x, x [rows, n]."""
         return self.transpose @ x
+
+
+def _sparse(dense: Tensor) -> Tensor:
+    """Compressed rows with 32-bit indices, which MKL takes as they are."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse")  # "beta state"; and a notice about unchecked invariants
+        matrix = dense.to_sparse_csr()
+        return torch.sparse_csr_tensor(
+            matrix.crow_indices().int(), matrix.col_indices().int(), matrix.values(), size=matrix.shape
+        )
