@@ -127,3 +127,34 @@ def test_no_edges_give_zeros():
     )
     assert out.shape == (3, product.out_components, 2)
     assert (out == 0).all()
+
+
+@pytest.mark.usefixtures("triton_interpreter")
+def test_operands_need_not_be_contiguous():
+    product = TensorProduct(1, 1, 1, channels=3, backend="triton")
+    wide = torch.randn(3, product.n_paths + 2, 6, dtype=torch.float64).transpose(0, 2)  # [6, paths + 2, 3]
+    x, weights = torch.randn(5, 9, 3, dtype=torch.float64)[:, :4], wide[:, 1:-1]
+    y = torch.randn(4, 6, dtype=torch.float64).t()
+    ends = {"senders": torch.tensor([0, 1, 2, 3, 4, 4]), "receivers": torch.tensor([4, 0, 0, 2, 2, 1])}
+    assert not (weights.is_contiguous() or y.is_contiguous() or x.is_contiguous())
+    expected = product(x.contiguous(), y.contiguous(), weights.contiguous(), **ends)
+    assert torch.equal(product(x, y, weights, **ends), expected)
+
+
+@pytest.mark.usefixtures("triton_interpreter")
+def test_degrees_from_none_to_many_in_one_graph():
+    product = TensorProduct(0, 1, 1, channels=2)
+    receivers = torch.cat([torch.zeros(200, dtype=torch.int64), torch.tensor([2])])  # 200, none and one
+    x, y = torch.randn(3, 1, 2, dtype=torch.float64), torch.randn(201, 4, dtype=torch.float64)
+    weights = torch.randn(201, product.n_paths, 2, dtype=torch.float64)
+    ends = {"senders": torch.arange(201) % 3, "receivers": receivers}
+    wanted = product(x, y, weights, **ends)
+    product.backend = "triton"
+    assert torch.allclose(product(x, y, weights, **ends), wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_tensors_on_a_cpu_are_refused_without_the_interpreter(monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    product = TensorProduct(1, 1, 1, channels=2, backend="triton")
+    with pytest.raises(UserError, match="needs CUDA tensors, got cpu; use backend='torch'"):
+        product(torch.randn(3, 4, 2), torch.randn(3, 4))
