@@ -43,8 +43,9 @@ lint: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# One thread unless told otherwise: threads that wait for each other make a busy machine many times slower.
 pytest: install
-	$(BIN)/python -m pytest -m "not slow and not gpu"
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -m "not slow and not gpu"
 
 # Lint and documentation first: they take seconds.
 test: lint docs

@@ -5,8 +5,8 @@
 Numbers: 96 atoms of water from the example data, 10 steps of NVE; `device cuda` on 1 and 2 ranks against `device cpu`,
 energies relative 1e-9 (float64) and 1e-5 (float32), forces likewise over the largest force. Without --model, random
 weights. Speed: the default model with random weights, float32, rattled copper of 500 and 4,000 atoms; LAMMPS's own loop
-time per step, the first evaluation apart, and the same evaluation from Python (neighbour list before timing). Exits with
-1 if a limit is not met.
+time per step, the first evaluation apart, and the same evaluation from Python (neighbour list before timing). Exits
+with 1 if a limit is not met.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@
 #include <exceptions.h>
 #include <force.h>
 #include <memory.h>
+#include <modify.h>
 #include <mpi.h>
 #include <neigh_list.h>
 #include <neighbor.h>
@@ -174,6 +175,9 @@ void PairFlashcart::check_host()
     error->all(FLERR, "pair_style flashcart has one time scale: write 'run_style verlet' in place of respa");
   if (lmp->kokkos)
     error->all(FLERR, "pair_style flashcart does not run with Kokkos: leave out -k on and -sf kk on the command line");
+  if (!modify->get_compute_by_style("^heat/flux").empty())
+    error->all(FLERR, "pair_style flashcart: compute heat/flux needs 9-component stresses of a message-passing energy, "
+                      "which are not there yet; leave the compute out");
   if (neighbor->includegroup)
     error->all(FLERR, "pair_style flashcart needs the neighbours of all atoms: leave out 'neigh_modify include'");
   if (neighbor->exclude && comm->me == 0)

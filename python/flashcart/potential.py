@@ -102,7 +102,8 @@ def predict(model: FlashCart, graph: AtomicGraph, *, training: bool = False) -> 
         graph: one or several structures, on the model's device.
         training: keep the autograd graph, so that a loss on any of the results can be differentiated.
     """
-    with numerics(model.config.tf32, model.config.deterministic):
+    deterministic = model.config.deterministic or torch.are_deterministic_algorithms_enabled()
+    with numerics(model.config.tf32, deterministic):
         site_energies, gradients = site_energies_and_gradients(
             model, graph.edge_vectors, graph.senders, graph.receivers, graph.species, create_graph=training
         )

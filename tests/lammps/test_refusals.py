@@ -48,6 +48,13 @@ REFUSALS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
         {"end": "compute c all centroid/stress/atom NULL\ncompute s all reduce sum c_c[1]\nthermo_style custom c_s"},
         ("centroid",),
     ),
+    "heat flux": (
+        {
+            "end": "compute k all ke/atom\ncompute p all pe/atom\ncompute s all stress/atom NULL virial\n"
+            "compute h all heat/flux k p s\nthermo_style custom c_h[1]"
+        },
+        ("compute heat/flux", "leave the compute out"),
+    ),
     "special_bonds": ({"system": "bonded"}, ("special_bonds", "'special_bonds lj/coul 1 1 1'")),
 }
 
