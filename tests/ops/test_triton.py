@@ -136,7 +136,7 @@ def test_operands_need_not_be_contiguous():
     x, weights = torch.randn(5, 9, 3, dtype=torch.float64)[:, :4], wide[:, 1:-1]
     y = torch.randn(4, 6, dtype=torch.float64).t()
     ends = {"senders": torch.tensor([0, 1, 2, 3, 4, 4]), "receivers": torch.tensor([4, 0, 0, 2, 2, 1])}
-    assert not (weights.is_contiguous() or y.is_contiguous() or x.is_contiguous())
+    assert not any(tensor.is_contiguous() for tensor in (weights, y, x))
     expected = product(x.contiguous(), y.contiguous(), weights.contiguous(), **ends)
     assert torch.equal(product(x, y, weights, **ends), expected)
 
