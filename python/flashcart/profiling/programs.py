@@ -17,9 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flashcart.ir.contraction import Contraction, Index
+from flashcart.emit.triton_source import block_of, variant_of
+from flashcart.ir.contraction import Index
 from flashcart.ir.cost import cost
-from flashcart.ir.launch_plan import is_indexed, order_of, plan_launches
+from flashcart.ir.launch_plan import is_indexed, order_of, plan_launches, split_of
 from flashcart.ops import contract as contract_module
 from flashcart.ops import triton_backend
 from flashcart.ops.kernel_cache import contraction_of_key
@@ -197,16 +198,31 @@ def _wrapped(wrap: Callable[[Evaluate], Evaluate]) -> Iterator[None]:
         contract_module._evaluate = before
 
 
-def launch_plan(key: str) -> list[dict[str, Any]]:
-    """Return the launches of a program on a GPU under this process's settings."""
-    program: Contraction = contraction_of_key(key)
-    return [
-        {
-            "ranks": list(launch.ranks),
-            "input_rank": launch.input_rank,
-            "components": launch.n_components,
-            "outputs": list(launch.outputs),
-            "terms": len(launch.terms),
-        }
-        for launch in plan_launches(program, triton_backend.settings())
-    ]
+def launch_plan(key: str, degree: float, item_size: int) -> list[dict[str, Any]]:
+    """Return the launches of a program on a GPU under this process's settings.
+
+    Args:
+        key: of the contraction.
+        degree: average number of edges per receiver.
+        item_size: bytes of a number.
+    """
+    program, chosen = contraction_of_key(key), triton_backend.settings()
+    variant = variant_of(program, chosen)
+    plan = []
+    for launch in plan_launches(program, chosen):
+        block = block_of(program, launch, chosen, item_size)
+        plan.append(
+            {
+                "variant": variant,
+                "split": split_of(program, chosen),
+                "slots": triton_backend.slots_of(program, degree) if variant == "csr" else 1,
+                "ranks": list(launch.ranks),
+                "input_rank": launch.input_rank,
+                "components": launch.n_components,
+                "outputs": list(launch.outputs),
+                "terms": len(launch.terms),
+                "block": block.channels,
+                "registers": block.registers,
+            }
+        )
+    return plan

@@ -61,6 +61,8 @@ def document(
 ) -> dict[str, Any]:
     """Return everything as JSON values."""
     keys = {row.key: row.title for result in results for row in result.programs}
+    workload = results[0].workload
+    shape = (workload.n_edges / max(1, workload.n_atoms), subject.dtype.itemsize)
     return {
         "format": FORMAT,
         "settings": settings,
@@ -69,7 +71,9 @@ def document(
         "memory_kind": memory.kind(subject.device),
         "roofline": roofline.as_json(),
         "phases": {result.workload.phase: result.as_json() for result in results},
-        "launch_plan": [{"key": key, "title": title, "launches": launch_plan(key)} for key, title in keys.items()],
+        "launch_plan": [
+            {"key": key, "title": title, "launches": launch_plan(key, *shape)} for key, title in keys.items()
+        ],
     }
 
 
@@ -186,9 +190,14 @@ def launch_table(plan: Sequence[dict[str, Any]]) -> str:
                     "all" if launch["input_rank"] is None else str(launch["input_rank"]),
                     str(launch["components"]),
                     str(launch["terms"]),
+                    launch["variant"],
+                    launch["split"],
+                    str(launch["slots"]),
+                    str(launch["block"]),
                 ]
             )
-    return table(["program", "launch", "output ranks", "input rank", "components", "terms"], cells)
+    head = ["program", "launch", "output ranks", "input rank", "components", "terms"]
+    return table([*head, "variant", "split", "slots", "block"], cells)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
