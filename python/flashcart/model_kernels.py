@@ -68,6 +68,7 @@ def prepare_kernels(model: FlashCart, phase: str, *, deterministic: bool | None 
     with torch.cuda.device(model.embedding.device):
         target = present_target()
     chosen = model.config.deterministic if deterministic is None else deterministic
+    chosen = chosen or torch.are_deterministic_algorithms_enabled()
     dtype = str(model.embedding.dtype).removeprefix("torch.")
     keys = contractions_of_model(model.config, phase)
     tasks = [Task(key, model.config.n_hidden_feats, dtype, target, chosen) for key in keys]
