@@ -30,6 +30,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--repeats", type=int, default=31)
+    parser.add_argument("--give-back", action="store_true", help="leave the C library's handling of freed memory alone")
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/cpu.json")
     return parser.parse_args()
 
@@ -193,10 +194,15 @@ def main() -> None:
     started = start_up()
     import torch
 
+    if options.give_back:
+        from flashcart.ops import torch_backend
+
+        torch_backend.keep_freed_memory = lambda: False
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     results = {
         "machine": machine(options.threads),
+        "freed_memory": "given back" if options.give_back else "kept",
         "load_before": os.getloadavg()[0],
         "start_up_s": started,
         "energy_and_forces": models(options.repeats),

@@ -94,6 +94,25 @@ def numerics(tf32: bool, deterministic: bool) -> Iterator[None]:
         torch.use_deterministic_algorithms(before[1])
 
 
+# Below this number of edges a second thread costs more than it gives (benchmarks/cpu.py, the molecule).
+ONE_THREAD_BELOW = 1000
+
+
+@contextlib.contextmanager
+def threads_for(graph: AtomicGraph) -> Iterator[None]:
+    """Small graphs on a CPU are evaluated by one thread; the host's number is put back."""
+    before = torch.get_num_threads()
+    small = graph.edge_vectors.device.type == "cpu" and graph.edge_vectors.shape[0] < ONE_THREAD_BELOW
+    if not small or before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def predict(model: FlashCart, graph: AtomicGraph, *, training: bool = False) -> Prediction:
     """Energies, forces and stress of a graph.
 
@@ -103,7 +122,7 @@ def predict(model: FlashCart, graph: AtomicGraph, *, training: bool = False) -> 
         training: keep the autograd graph, so that a loss on any of the results can be differentiated.
     """
     deterministic = model.config.deterministic or torch.are_deterministic_algorithms_enabled()
-    with numerics(model.config.tf32, deterministic):
+    with numerics(model.config.tf32, deterministic), threads_for(graph):
         site_energies, gradients = site_energies_and_gradients(
             model, graph.edge_vectors, graph.senders, graph.receivers, graph.species, create_graph=training
         )

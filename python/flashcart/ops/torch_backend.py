@@ -15,6 +15,7 @@ from torch import Tensor
 from flashcart.emit import source as source_module
 from flashcart.emit import torch_source, torch_whole
 from flashcart.ir.contraction import Contraction, Index
+from flashcart.ops.host_memory import keep_freed_memory
 from flashcart.ops.kernel_cache import contraction_of_key, stored
 from flashcart.ops.segment import Rows
 from flashcart.ops.table import Table
@@ -51,6 +52,7 @@ def _emitter_hash() -> str:
 @cache
 def load(key: str) -> TorchProgram:
     """The generated program of a contraction's key."""
+    keep_freed_memory()
     contraction = contraction_of_key(key)
     text, path = stored(f"torch/{key}-{_emitter_hash()}.py", lambda: torch_source.emit(contraction))
     scope: dict[str, Any] = {"__name__": f"flashcart_generated_{key}", "__file__": str(path)}
