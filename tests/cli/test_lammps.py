@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -105,3 +106,19 @@ def test_run_passes_options_on_and_fails_with_the_deck(tmp_path: Path) -> None:
     bad = _run("run", "-in", tmp_path / "in.deck", "-log", "none")
     assert bad.returncode == 1
     assert "Unknown command: nonsense" in bad.stderr
+
+
+@pytest.mark.parametrize("word", ["check", "path"])
+def test_bad_environment_variables_are_said_before_anything_else(word: str) -> None:
+    done = subprocess.run(
+        [BIN / "flashcart-lammps", word],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "FLASHCART_KERNEL_L_MAX": "abc"},
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "FLASHCART_KERNEL_L_MAX" in done.stderr
+    assert "Traceback" not in done.stderr

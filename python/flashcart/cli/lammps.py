@@ -12,6 +12,7 @@ from pathlib import Path
 
 from flashcart import __version__
 from flashcart.cli.arguments import DONE, FAILED, exit_code_of
+from flashcart.environment import read_environment
 from flashcart.errors import UserError
 from flashcart.lib import plugin_path
 
@@ -33,7 +34,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         "run": lambda: _run(words[end:]),
         "path": _path,
     }
-    return exit_code_of(commands[arguments.command], name=NAME, debug=arguments.debug)
+
+    def checked() -> int:
+        read_environment()  # a bad variable is said before anything is opened
+        return commands[arguments.command]()
+
+    return exit_code_of(checked, name=NAME, debug=arguments.debug)
 
 
 def _parser() -> argparse.ArgumentParser:
