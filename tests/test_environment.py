@@ -70,7 +70,7 @@ def test_second_derivative_budget_is_half_the_smaller_budget_rounded_down() -> N
 
 
 def test_cache_folder_follows_xdg_unless_that_is_relative() -> None:
-    assert parse_environment({"XDG_CACHE_HOME": "/tmp/x y"}).cache_dir == Path("/tmp/x y/flashcart")
+    assert parse_environment({"XDG_CACHE_HOME": "/some where"}).cache_dir == Path("/some where/flashcart")
     assert parse_environment({"XDG_CACHE_HOME": "x"}).cache_dir == Path("~/.cache/flashcart").expanduser()
     assert parse_environment({"FLASHCART_CACHE_DIR": "~/k"}).cache_dir == Path("~/k").expanduser()
 
