@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -92,3 +93,19 @@ def test_terminated_process_saves_ends_and_can_be_continued(run_yaml: Path):
     done = subprocess.run([*command, "max_epochs=3"], capture_output=True, text=True, timeout=120)
     assert "continuing the run" in done.stdout or "are done" in done.stdout
     assert done.returncode == 0
+
+
+def test_a_signal_at_the_very_end_of_an_epoch_loses_nothing(run_yaml: Path, monkeypatch):
+    from flashcart.training import loop
+
+    save = loop._save
+
+    def save_then_signal(run, progress, values):
+        save(run, progress, values)
+        if progress.epoch == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(loop, "_save", save_then_signal)
+    assert cli_train.main([str(run_yaml), "save_every=1000", "max_epochs=100"]) == 1
+    folder = run_yaml.parent / "läufe mit leerzeichen"
+    assert '"epoch": 2' in (folder / "state.json").read_text(encoding="utf-8")

@@ -66,6 +66,8 @@ def train(config: Config) -> Outcome:
         with stop_on_signals() as stop:
             while (complete := _complete(run, progress)) is None and not stop:
                 progress = _train_epoch(run, progress, metrics_file, stop)
+            if complete is None:  # wherever the request came, between two epochs too
+                save_run(run, progress)
         if complete is None:
             logger.warning(f"stopped by {stop.signal_name} after step {progress.step}; the same command continues.")
         else:
@@ -74,7 +76,7 @@ def train(config: Config) -> Outcome:
 
 
 def _train_epoch(run: Run, progress: Progress, metrics_file: MetricsFile, stop: StopRequest) -> Progress:
-    """Do the rest of an epoch: train, validate, record, save. At a request to stop, save the state and return."""
+    """Do the rest of an epoch: train, validate, record, save. At a request to stop, return at once."""
     start = time.perf_counter()
     progress, row = _train_batches(run, progress, stop)
     done = progress.epoch + 1
@@ -84,7 +86,6 @@ def _train_epoch(run: Run, progress: Progress, metrics_file: MetricsFile, stop: 
             run.deployed, takewhile(lambda _: not stop, run.validation.batches()), run.validation_terms
         )
     if stop:
-        save_run(run, progress)
         return progress
     progress = replace(progress, epoch=done, batch=0, running={})
     if validated is not None:
