@@ -96,3 +96,18 @@ def test_a_setting_that_fails_leaves_the_others(swept):
     document, error = swept
     assert error == "1 of 3 settings failed: l_max_hidden_feats=3."
     assert "must not exceed l_max_edge_attrs" in document["sweep"][2]["error"]
+
+
+def test_an_interrupted_sweep_keeps_its_rows(configure, tmp_path, monkeypatch):
+    done = {"phases": {}}
+
+    def run(setting, *_: object):
+        if setting.text == "profile_dtype=float64":
+            raise KeyboardInterrupt
+        return done
+
+    monkeypatch.setattr("flashcart.profiling.sweep._run", run)
+    path = tmp_path / "sweep.json"
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(configure(f"profile_json={path}", "profile_sweep=[{}, {profile_dtype: float64}]"), COMMAND)
+    assert [row["result"] for row in json.loads(path.read_text(encoding="utf-8"))["sweep"]] == [done]

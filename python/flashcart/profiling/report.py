@@ -235,4 +235,9 @@ def write_json(path: Path | None, document: dict[str, Any]) -> None:
         write_atomic(path, f"{json.dumps(document, indent=1, ensure_ascii=False)}\n".encode())
     except OSError as error:
         raise UserError(f"profile_json: {path} cannot be written ({error.strerror}).") from None
-    _logger.info(f"results: {path}")
+
+
+def log_results(path: Path | None) -> None:
+    """Say where the document is, if a file is named."""
+    if path is not None:
+        _logger.info(f"results: {path}")

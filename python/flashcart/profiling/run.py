@@ -48,6 +48,7 @@ def run_profile(config: ProfileConfig, loss: LossFunction) -> dict[str, Any]:
     if subject.device.type == "cuda" or config.profile_launch_plan:
         _logger.info(f"\nlaunches of each generated program on a GPU:\n{report.launch_table(document['launch_plan'])}")
     report.write_json(config.profile_json, document)
+    report.log_results(config.profile_json)
     return document
 
 

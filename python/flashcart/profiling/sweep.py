@@ -25,7 +25,7 @@ from flashcart.config_profile import ProfileConfig
 from flashcart.device import resolve_device
 from flashcart.environment import describe_variables, parse_environment
 from flashcart.errors import ConfigError, FlashCartError, UserError
-from flashcart.profiling.report import FORMAT, check_writable, table, write_json
+from flashcart.profiling.report import FORMAT, check_writable, log_results, table, write_json
 
 _logger = logging.getLogger("flashcart")
 _FIXED = ("profile_sweep", "profile_json", "profile_trace_dir")
@@ -60,11 +60,12 @@ def run_sweep(config: ProfileConfig, command: Sequence[str]) -> dict[str, Any]:
                 _logger.warning(f"{setting.text}: {error}")
                 rows.append(_row(setting, None) | {"error": str(error)})
                 failed.append(setting.text)
+            write_json(config.profile_json, {"format": FORMAT, "sweep": rows})  # an interrupted sweep keeps its rows
     document = {"format": FORMAT, "sweep": rows}
     _logger.info(f"\n{sweep_table(document)}")
     for phase in _changed_batches(document):
         _logger.warning(f"the batches of {phase} differ between settings: compare atoms/s, not times.")
-    write_json(config.profile_json, document)
+    log_results(config.profile_json)
     if failed:
         raise FlashCartError(f"{len(failed)} of {len(settings)} settings failed: {'; '.join(failed)}.")
     return document
