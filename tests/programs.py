@@ -9,7 +9,7 @@ import numpy as np
 
 from flashcart.algebra.lowering import make
 from flashcart.ir.contraction import Contraction, Index, Operand, Term
-from flashcart.ir.requests import ExpansionRequest, ProductRequest, Weights
+from flashcart.ir.requests import ExpansionRequest, LinearRequest, ProductRequest, Request, Weights
 from flashcart.ir.simplify import contraction
 
 Array = np.ndarray
@@ -18,7 +18,7 @@ EDGE_PRODUCT = ProductRequest(1, 1, 1, edges=True, second_channels=False, weight
 ROW_PRODUCT = ProductRequest(1, 1, 1, edges=False, second_channels=True, weights=Weights.NONE, sum_paths=False)
 
 # Every kind of request, at the smallest ranks where nothing about it is trivial.
-REQUESTS: dict[str, ExpansionRequest | ProductRequest] = {
+REQUESTS: dict[str, Request] = {
     "expansion": ExpansionRequest(3),
     "edges, row weights": EDGE_PRODUCT,
     "edges, row weights, rank 2": replace(EDGE_PRODUCT, l_first=2, l_second=2, l_out=2),
@@ -34,6 +34,11 @@ REQUESTS: dict[str, ExpansionRequest | ProductRequest] = {
     "rows, summed paths": replace(ROW_PRODUCT, sum_paths=True, weights=Weights.ROW, l_first=2, l_second=2, l_out=2),
     "rows, symmetric": replace(ROW_PRODUCT, symmetric=True, l_first=2, l_second=2, l_out=2),
     "rows, symmetric, row weights": replace(ROW_PRODUCT, symmetric=True, weights=Weights.ROW),
+    "linear": LinearRequest((2, 1, 3), per_element=False),
+    "linear, one path each": LinearRequest((1, 1, 1), per_element=False),
+    "linear, a rank without paths": LinearRequest((1, 0, 2), per_element=False),
+    "linear, per element": LinearRequest((1, 2), per_element=True),
+    "linear, per element, one path each": LinearRequest((1, 1), per_element=True),
 }
 
 
@@ -42,7 +47,7 @@ def request_program(name: str) -> Contraction:
     return make(REQUESTS[name])
 
 
-def _operand(components: int, index: Index, role: int, *, channels: bool = True) -> Operand:
+def _operand(components: int, index: Index, role: int, *, channels: str = "c") -> Operand:
     return Operand(components, index, channels, role)
 
 
@@ -73,8 +78,8 @@ TOYS: dict[str, Contraction] = {
         _terms(((0, 0), 1.0, ((0, 0), (0, 1))), ((1, 0), 2.0, ((0, 1), (0, 1))), ((2, 1), -1.0, ((0, 0),))),
     ),
     "operand without channels": contraction(
-        [_operand(2, Index.ROW, 0), _operand(2, Index.ROW, 1, channels=False)],
-        [_operand(1, Index.ROW, 2), _operand(1, Index.ROW, 3, channels=False)],
+        [_operand(2, Index.ROW, 0), _operand(2, Index.ROW, 1, channels="")],
+        [_operand(1, Index.ROW, 2), _operand(1, Index.ROW, 3, channels="")],
         _terms(((0, 0), 1.0, ((0, 0), (1, 1))), ((1, 0), 0.5, ((0, 1), (1, 0))), ((1, 0), 0.25, ((1, 0), (1, 1)))),
     ),
     "constant and missing outputs": contraction(
@@ -119,9 +124,10 @@ def rows_of(operand: Operand, graph: Graph) -> int:
 
 
 def random_arrays(operands: tuple[Operand, ...], graph: Graph, channels: int = 3, seed: int = 1) -> list[Array]:
-    """Random numbers for inputs or cotangents."""
+    """Random numbers for inputs or cotangents; a linear map's results have one channel more."""
     rng = np.random.default_rng(seed)
-    shapes = [(rows_of(o, graph), o.components, *([channels] if o.channels else [])) for o in operands]
+    sizes = {"c": channels, "d": channels + 1}
+    shapes = [(rows_of(o, graph), o.components, *o.channel_shape(sizes)) for o in operands]
     return [rng.normal(size=shape) for shape in shapes]
 
 

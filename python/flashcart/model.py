@@ -294,14 +294,15 @@ class FlashCart(torch.nn.Module):
             n_owned=species.shape[0] if n_owned is None else n_owned,
         )
         features, scalars = self.embedding.index_select(0, species).unsqueeze(1), []
+        own = species[: edges.n_owned]
         for number, (interaction, product) in enumerate(zip(self.interactions, self.products, strict=True)):
             features = interaction(features, edges, self.average_neighbors, exchange if number else None)
-            features = product(features, species[: edges.n_owned])
+            features = product(features, own)
             scalars.append(features[:, 0])
         return torch.cat(scalars, dim=1)
 
     def use_backend(self, backend: str | None) -> None:
-        """Make all expansions and products run on one back end; None goes back to the choice by device."""
+        """Make all expansions, products and linear maps run on one back end; None goes back to the choice by device."""
         self._forced_backend = backend
         if backend is not None:
             self._set_backend(backend)

@@ -22,7 +22,7 @@ from flashcart.ops.compile_ahead import Task, compile_ahead, present_target
 from flashcart.ops.contract import recorded_keys
 from flashcart.ops.kernel_cache import cache_folder
 from flashcart.ops.triton_backend import emitter_hash, settings
-from flashcart.potential import site_energies_and_gradients
+from flashcart.potential import backward, site_energies_and_gradients
 
 PHASES = ("inference", "training")
 _log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def contractions_of_model(config: ModelConfig, phase: str) -> list[str]:
             model, vectors, ends, 1 - ends, torch.zeros(2, dtype=torch.int64), create_graph=training
         )
         if training:
-            torch.autograd.backward(energies.sum() + gradients.square().sum())
+            backward(energies.sum() + gradients.square().sum(), model)
     return list(dict.fromkeys(keys))
 
 
@@ -71,7 +71,8 @@ def prepare_kernels(model: FlashCart, phase: str, *, deterministic: bool | None 
     chosen = chosen or torch.are_deterministic_algorithms_enabled()
     dtype = str(model.embedding.dtype).removeprefix("torch.")
     keys = contractions_of_model(model.config, phase)
-    tasks = [Task(key, model.config.n_hidden_feats, dtype, target, chosen) for key in keys]
+    width, tf32 = model.config.n_hidden_feats, model.config.tf32
+    tasks = [Task(key, width, dtype, target, chosen, tf32) for key in keys]
     name = repr((tasks, settings(), emitter_hash(), os.environ.get("TRITON_CACHE_DIR")))
     note = cache_folder() / "compiled" / hashlib.sha256(name.encode()).hexdigest()[:32]
     with _lock(note.with_suffix(".lock")):

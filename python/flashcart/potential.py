@@ -165,6 +165,12 @@ def site_energies_and_gradients(
     return energies, gradients
 
 
+def backward(loss: Tensor, model: FlashCart) -> None:
+    """Add the gradients of a loss to the model's parameters; what only feeds positions is left out."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    torch.autograd.backward(loss, inputs=parameters)
+
+
 def edge_forces(gradients: Tensor, senders: Tensor, receivers: Tensor, n_atoms: int) -> Tensor:
     """[n_atoms, 3]: +g on the receiver, -g on the sender of each edge."""
     forces = gradients.new_zeros(n_atoms, 3).index_add(0, receivers, gradients)

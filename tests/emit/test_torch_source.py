@@ -29,6 +29,7 @@ def golden_programs() -> dict[str, Contraction]:
         "walk_1x1_1": walk,
         "walk_1x1_1_vjp": vjp(walk, (0, 1, 2), (0,)),
         "rows_1x1_1": make(ROW_PRODUCT),
+        "linear": make(REQUESTS["linear, a rank without paths"]),
     }
 
 

@@ -1,4 +1,4 @@
-"""Emitted Triton source: four small kernels compared byte for byte with tests/golden/triton.
+"""Emitted Triton source: small kernels compared byte for byte with tests/golden/triton.
 
 `pytest tests/emit --update-goldens` writes the goldens anew; read their diff before committing it.
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from flashcart.algebra.lowering import make
+from flashcart.emit.triton_linear import emit_linear
 from flashcart.emit.triton_source import emit
 from flashcart.ir.contraction import Contraction
 from flashcart.ir.differentiate import vjp
@@ -32,9 +33,14 @@ def golden_programs() -> dict[str, Contraction]:
     }
 
 
-@pytest.mark.parametrize("name", golden_programs())
+def golden_texts() -> dict[str, str]:
+    texts = {name: emit(program, LaunchSettings()) for name, program in golden_programs().items()}
+    return texts | {"linear_d_1": emit_linear("d", 1), "linear_cd_2": emit_linear("cd", 2)}
+
+
+@pytest.mark.parametrize("name", golden_texts())
 def test_emitted_text_is_the_golden(name, request):
-    text, path = emit(golden_programs()[name], LaunchSettings()), GOLDEN / f"{name}.py"
+    text, path = golden_texts()[name], GOLDEN / f"{name}.py"
     if request.config.getoption("--update-goldens"):
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -42,7 +48,7 @@ def test_emitted_text_is_the_golden(name, request):
 
 
 def test_goldens_are_those_of_the_tests_and_no_others():
-    assert {path.stem for path in GOLDEN.glob("*.py")} == set(golden_programs())
+    assert {path.stem for path in GOLDEN.glob("*.py")} == set(golden_texts())
 
 
 @pytest.mark.parametrize("variant", ["csr", "edge"])
@@ -56,6 +62,16 @@ def test_row_numbers_are_64_bit_before_they_are_multiplied(name, variant):
     assert rows <= wide
     for line in re.findall(r"^ *(?:row|unit|node) = .*$", text, re.MULTILINE):
         assert "tl.int64" in line or "tl.load(" in line or "unit" in line or "next_row" in line, line
+
+
+@pytest.mark.parametrize("axes", ["c", "d", "cd"])
+def test_row_numbers_of_linear_maps_are_64_bit_before_they_are_multiplied(axes):
+    text = emit_linear(axes, 2)
+    rows = set(re.findall(r"(\w+(?:\[[^\]]*\])?) \* (?:[xy]\d+|out)_(?:row|share)", text))
+    over_channels, over_rows = {"row[:, None]", "element"}, {"row[None, :]", "row[:, None]", "n_shares", "element"}
+    assert rows == (over_rows if axes == "cd" else over_channels)
+    numbers = re.findall(r"^ *(?:tile|part) = (.*)$", text, re.MULTILINE)
+    assert "to(tl.int64)" in numbers[0]  # what rows and elements are computed from
 
 
 def test_loads_come_before_stores_in_a_walk():

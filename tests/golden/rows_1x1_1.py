@@ -1,6 +1,6 @@
 """Generated; do not edit.
 
-contraction 2899cd6042a8e176907bddfbb272116a, 10 terms,
+contraction 771774b84600e4133e8e81ce9a931105, 10 terms,
 30 multiplications and additions per row and channel, term by term.
 emitter: torch 3; plan: monomials times matrix
 input 0: 4 components by row, channels

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from flashcart.ir.contraction import Index
-from flashcart.ops.contract import contract
+from flashcart.ops.contract import contract, recorded_keys
+from flashcart.ops.kernel_cache import contraction_of_key
 
 from ..programs import REQUESTS, TOYS, Graph, program_named, random_arrays, random_graph
 from .chains import ORDERS, assert_close, chain, oracle, run, tensors
@@ -41,7 +42,10 @@ def test_value_gradient_and_second_derivative_agree_with_the_interpreter(name):
         assert_close(results, expected, ROUNDING, ORDERS[order])
 
 
-@pytest.mark.parametrize("name", ["edges, row weights", "rows, symmetric, row weights", "expansion", "squared operand"])
+@pytest.mark.parametrize(
+    "name",
+    ["edges, row weights", "rows, symmetric, row weights", "linear, per element", "expansion", "squared operand"],
+)
 def test_third_derivative_agrees_with_the_interpreter(name):
     program = program_named(name)
     graph = random_graph([2, 0, 1])
@@ -53,7 +57,9 @@ def test_third_derivative_agrees_with_the_interpreter(name):
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("name", [WALK, "edges, second with channels", "edges, shared weights", "gathered operand"])
+@pytest.mark.parametrize(
+    "name", [WALK, "edges, second with channels", "edges, shared weights", "gathered operand", "linear, per element"]
+)
 def test_every_graph_agrees_with_the_interpreter(name, graph):
     program = program_named(name)
     operands = tensors(random_arrays(program.inputs, GRAPHS[graph]))
@@ -215,3 +221,27 @@ def test_too_few_node_rows_are_refused():
     operands[0] = operands[0][:-1]
     with pytest.raises(ValueError, match="expected n_nodes = 4 rows, got 3"):
         run(program, operands, graph)
+
+
+@pytest.mark.parametrize("name", ["linear", "rows, row weights"])
+def test_a_pass_computes_only_the_gradients_that_it_is_asked_for(name):
+    program = program_named(name)
+    operands = tensors(random_arrays(program.inputs, GRAPHS["sorted"]))
+    assert all(x.requires_grad for x in operands)
+    (out,) = run(program, operands, GRAPHS["sorted"])
+    with recorded_keys() as keys:
+        (alone,) = torch.autograd.grad(out.sum(), operands[0], retain_graph=True)
+        everything = torch.autograd.grad(out.sum(), operands)
+    assert [len(contraction_of_key(key).outputs) for key in keys] == [1, len(operands)]
+    assert torch.equal(alone, everything[0])
+
+
+def test_a_loss_leaves_out_what_feeds_nothing_but_positions():
+    program = program_named("rows, row weights")
+    x, y, weights = tensors(random_arrays(program.inputs, GRAPHS["sorted"]))
+    (out,) = run(program, [x * 1, y * 1, weights * 1], GRAPHS["sorted"])
+    with recorded_keys() as keys:
+        torch.autograd.backward(out.sum(), inputs=[weights])
+    assert [len(contraction_of_key(key).outputs) for key in keys] == [1]
+    assert x.grad is None
+    assert weights.grad is not None

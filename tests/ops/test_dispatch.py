@@ -17,7 +17,15 @@ from ..programs import program_named, random_arrays, random_graph
 from .chains import run, tensors
 
 GRAPH = random_graph([3, 1, 4, 2])
-NAMES = ["edges, row weights", "edges, shared weights", "rows, symmetric", "expansion", "scattered outputs"]
+NAMES = [
+    "edges, row weights",
+    "edges, shared weights",
+    "rows, symmetric",
+    "expansion",
+    "scattered outputs",
+    "linear",
+    "linear, per element",
+]
 
 
 def op_arguments(name, *, requires_grad=True):

@@ -8,7 +8,7 @@ from flashcart.algebra.product import normalised_coupling
 from flashcart.algebra.symmetric_traceless import basis, component_norm
 from flashcart.ir.contraction import Contraction, Index, Operand, Term
 from flashcart.ir.ranks import Path, components, path_offsets, product_paths, rank_slice
-from flashcart.ir.requests import ExpansionRequest, ProductRequest, Weights
+from flashcart.ir.requests import ExpansionRequest, LinearRequest, ProductRequest, Request, Weights
 from flashcart.ir.simplify import contraction
 
 
@@ -26,9 +26,9 @@ def expansion(request: ExpansionRequest) -> Contraction:
                 factors = tuple((0, axis) for axis in range(3) for _ in range(exponents[axis]))
                 coefficient = float(scale * Rational(value.numerator, value.denominator))
                 terms.append(Term((0, rank_slice(rank).start + m), factors, coefficient))
-    vector = Operand(3, Index.ROW, channels=False, role=0, ranks=(1,))
+    vector = Operand(3, Index.ROW, channels="", role=0, ranks=(1,))
     ranks = tuple(range(request.l_max + 1))
-    out = Operand(components(request.l_max), Index.ROW, channels=False, role=1, ranks=ranks)
+    out = Operand(components(request.l_max), Index.ROW, channels="", role=1, ranks=ranks)
     return contraction([vector], [out], terms)
 
 
@@ -57,22 +57,46 @@ def product(request: ProductRequest) -> Contraction:
 def _inputs(request: ProductRequest, n_paths: int) -> list[Operand]:
     first = Index.SENDER if request.edges else Index.ROW
     ranks = tuple(range(request.l_first + 1))
-    operands = [Operand(components(request.l_first), first, channels=True, role=0, ranks=ranks)]
+    operands = [Operand(components(request.l_first), first, channels="c", role=0, ranks=ranks)]
     if not request.symmetric:
-        ranks, channels = tuple(range(request.l_second + 1)), request.second_channels
+        ranks, channels = tuple(range(request.l_second + 1)), "c" if request.second_channels else ""
         operands.append(Operand(components(request.l_second), Index.ROW, channels, role=1, ranks=ranks))
     if request.weights is not Weights.NONE:
         index = Index.SHARED if request.weights is Weights.SHARED else Index.ROW
-        operands.append(Operand(n_paths, index, channels=True, role=2))
+        operands.append(Operand(n_paths, index, channels="c", role=2))
     return operands
 
 
 def _output(request: ProductRequest, paths: tuple[Path, ...]) -> Operand:
     ranks = tuple(range(request.l_out + 1)) if request.sum_paths else tuple(path.l_out for path in paths)
     size = sum(2 * rank + 1 for rank in ranks)
-    return Operand(size, Index.RECEIVER if request.edges else Index.ROW, channels=True, role=3, ranks=ranks)
+    return Operand(size, Index.RECEIVER if request.edges else Index.ROW, channels="c", role=3, ranks=ranks)
 
 
-def make(request: ExpansionRequest | ProductRequest) -> Contraction:
+def linear(request: LinearRequest) -> Contraction:
+    """One matrix per path, shared by the components of the path's rank; a rank's sum has the factor 1/sqrt(paths).
+
+    Inputs: tensor (role 0), over `c`, by rank, then path, then component; matrices (role 1), over both axes, one per
+    path. Output role 2, over `d`: one tensor of ranks 0..l_max, zero where a rank has no paths.
+    """
+    terms, number, start = [], 0, 0
+    for rank, paths in enumerate(request.paths):
+        for _ in range(paths):
+            for m in range(2 * rank + 1):
+                factors = ((0, start + m), (1, number))
+                terms.append(Term((0, rank_slice(rank).start + m), factors, paths**-0.5))
+            number, start = number + 1, start + 2 * rank + 1
+    given = tuple(rank for rank, paths in enumerate(request.paths) for _ in range(paths))
+    index = Index.SENDER if request.per_element else Index.SHARED
+    ranks = tuple(range(len(request.paths)))
+    tensor = Operand(start, Index.ROW, channels="c", role=0, ranks=given)
+    matrices = Operand(number, index, channels="cd", role=1)
+    out = Operand(components(len(request.paths) - 1), Index.ROW, channels="d", role=2, ranks=ranks)
+    return contraction([tensor, matrices], [out], terms)
+
+
+def make(request: Request) -> Contraction:
     """The contraction of a request."""
+    if isinstance(request, LinearRequest):
+        return linear(request)
     return expansion(request) if isinstance(request, ExpansionRequest) else product(request)

@@ -9,15 +9,22 @@ the rows into pieces that stay in the processor's cache (flashcart.ops.segment).
 from __future__ import annotations
 
 from flashcart.emit.source import Source, write_header, write_table
+from flashcart.emit.torch_linear import write_linear
 from flashcart.emit.torch_whole import WholeWriter
 from flashcart.ir.contraction import Contraction, Index
+from flashcart.ir.linear_plan import linear_plan
 from flashcart.ir.plan import Block, MonomialGroup, MonomialPlan, Variant, WalkPlan, monomial_plan, walk_plan
 
 VERSION = "torch 3"
 
 
 def emit(program: Contraction) -> str:
-    """Source text that evaluates `program`: as a walk where it has the form of one, else by monomials."""
+    """Source text of `program`: linear maps as matrix products, sums over edges as walks, the rest by monomials."""
+    if program.mixes_channels:
+        source = Source()
+        write_header(source, program, VERSION, "matrix products")
+        write_linear(source, program, linear_plan(program))
+        return source.text()
     walk = walk_plan(program)
     return _emit_walk(program, walk) if walk is not None else _emit_monomials(program, monomial_plan(program))
 
@@ -67,7 +74,7 @@ def _write_monomial_body(source: Source, program: Contraction, plan: MonomialPla
         source.line("pass")
     source.dedent()
     outputs = ", ".join(
-        f"rows.zeros({o.components}, {o.index.value!r}, {o.channels}) if out{slot} is None else out{slot}"
+        f"rows.zeros({o.components}, {o.index.value!r}, {bool(o.channels)}) if out{slot} is None else out{slot}"
         for slot, o in enumerate(program.outputs)
     )
     source.line(f"return [{outputs}]")
@@ -86,7 +93,7 @@ def _write_group(source: Source, program: Contraction, number: int, group: Monom
     if target.index is Index.SHARED:
         source.line("m = part.over_rows(m)")
     out = f"out{group.output}"
-    source.line(f"{out} = part.add({out}, {target.index.value!r}, {target.channels}, tables[{number}], m)")
+    source.line(f"{out} = part.add({out}, {target.index.value!r}, {bool(target.channels)}, tables[{number}], m)")
 
 
 # --------------------------------------------------------------------------------------------------------------- walks
@@ -148,7 +155,7 @@ class _WalkWriter:
     def write(self) -> None:
         for slot, operand in enumerate(self.program.outputs):
             self.source.line(
-                f"out{slot} = rows.zeros({operand.components}, {operand.index.value!r}, {operand.channels})"
+                f"out{slot} = rows.zeros({operand.components}, {operand.index.value!r}, {bool(operand.channels)})"
             )
         n_q = max(block.n_q for block in self.plan.blocks)
         self.source.line(f"for chunk in rows.walk({n_q}):")

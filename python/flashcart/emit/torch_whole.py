@@ -55,7 +55,7 @@ class WholeWriter:
         """Write the body."""
         line, variants = self.source.line, self.plan.variants
         for slot, operand in enumerate(self.program.outputs):
-            line(f"out{slot} = rows.zeros({operand.components}, {operand.index.value!r}, {operand.channels})")
+            line(f"out{slot} = rows.zeros({operand.components}, {operand.index.value!r}, {bool(operand.channels)})")
         line("for chunk in rows.whole():")
         self.source.indent()
         self._load()

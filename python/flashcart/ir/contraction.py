@@ -1,9 +1,12 @@
 """The intermediate representation: a `Contraction`, and its canonical text.
 
 A contraction is a polynomial evaluated on every row of an iteration space (edges, or nodes where nothing is indexed)
-and, where any operand has channels, on every channel:
+and on every channel, where any operand has channels:
 
     output[o][row_of(o), component] += coefficient * product of input components.
+
+There are two channel axes, `c` and `d`. Products know `c` alone; a linear map takes an array over `c` to one over `d`
+with matrices over both. An output is summed over the axes that it does not have.
 
 It says what is computed, never how: `interpret.py` evaluates it, `differentiate.py` derives new contractions from it,
 `plan.py` decides how to run it and the emitters turn plans into source text.
@@ -12,11 +15,14 @@ It says what is computed, never how: `interpret.py` evaluates it, `differentiate
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
+from typing import Protocol
 
-FORMAT = "flashcart-contraction 2"
+FORMAT = "flashcart-contraction 3"
+AXES = ("", "c", "d", "cd")
 
 
 class Index(str, Enum):
@@ -30,19 +36,27 @@ class Index(str, Enum):
 
 @dataclass(frozen=True)
 class Operand:
-    """One array of a contraction: `[rows, components, channels]`, or `[rows, components]` without channels.
+    """One array of a contraction: `[rows, components, *channel axes]`.
 
-    `role` is the argument of the original multilinear form that the array stands for: a cotangent has the role of its
-    output, a gradient that of its input. Every term of a derivative thus holds the same roles as the form, which is
-    what lets one plan serve all orders. `ranks` are the ranks of the tensors that the components make up, in order;
-    empty where the components are single numbers (weights).
+    `channels` names its channel axes: none, one, or both. `role` is the argument of the original multilinear form that
+    the array stands for: a cotangent has the role of its output, a gradient that of its input. Every term of a
+    derivative thus holds the same roles as the form, which is what lets one plan serve all orders. `ranks` are the
+    ranks of the tensors that the components make up, in order; empty where they are single numbers (weights).
     """
 
     components: int
     index: Index
-    channels: bool
+    channels: str
     role: int
     ranks: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.channels not in AXES:
+            raise ValueError(f"channels={self.channels!r}: expected one of {AXES}")
+
+    def channel_shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Sizes of its channel axes, by name in `sizes`."""
+        return tuple(sizes[axis] for axis in self.channels)
 
     def rank_of(self, component: int) -> int:
         """Rank of the tensor that a component belongs to; 0 without ranks."""
@@ -93,6 +107,11 @@ class Contraction:
         return any(operand.channels for operand in self.inputs + self.outputs)
 
     @property
+    def mixes_channels(self) -> bool:
+        """Whether both channel axes occur: a linear map or one of its derivatives."""
+        return any("d" in operand.channels for operand in self.inputs + self.outputs)
+
+    @property
     def pivot_role(self) -> int:
         """The role of the output of the original form."""
         return max(operand.role for operand in self.inputs + self.outputs)
@@ -103,9 +122,9 @@ class Contraction:
         lines = [FORMAT]
         for kind, operands in (("input", self.inputs), ("output", self.outputs)):
             for operand in operands:
-                channels = "channels" if operand.channels else "plain"
                 ranks = ".".join(map(str, operand.ranks)) or "-"
-                lines.append(f"{kind} {operand.components} {operand.index.value} {channels} {operand.role} {ranks}")
+                axes = operand.channels or "-"
+                lines.append(f"{kind} {operand.components} {operand.index.value} {axes} {operand.role} {ranks}")
         for term in self.terms:
             factors = " ".join(f"{slot}:{component}" for slot, component in term.factors)
             lines.append(f"{term.output[0]}:{term.output[1]} {term.coefficient!r} {factors}".rstrip())
@@ -121,6 +140,23 @@ class Contraction:
 
     def __str__(self) -> str:
         return self.text
+
+
+class Shaped(Protocol):
+    """Anything with a shape: a numpy array, a tensor."""
+
+    @property
+    def shape(self) -> Sequence[int]:
+        """Length of every dimension."""
+        ...
+
+
+def channel_sizes(operands: Iterable[Operand], arrays: Iterable[Shaped]) -> dict[str, int]:
+    """Sizes of the channel axes, read off the arrays `[rows, components, *channel axes]`; 1 where none has the axis."""
+    sizes = {"c": 1, "d": 1}
+    for operand, array in zip(operands, arrays, strict=True):
+        sizes.update(zip(operand.channels, array.shape[2:], strict=True))
+    return sizes
 
 
 def parse(text: str) -> Contraction:
@@ -139,7 +175,8 @@ def parse(text: str) -> Contraction:
         if words[0] in operands:
             components, index, channels, role, ranks = words[1:]
             numbers = () if ranks == "-" else tuple(map(int, ranks.split(".")))
-            operand = Operand(int(components), Index(index), channels == "channels", int(role), numbers)
+            axes = "" if channels == "-" else channels
+            operand = Operand(int(components), Index(index), axes, int(role), numbers)
             operands[words[0]].append(operand)
             continue
         factors = tuple(_pair(word) for word in words[2:])

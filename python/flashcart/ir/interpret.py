@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from flashcart.ir.contraction import Contraction, Index, Operand
+from flashcart.ir.contraction import Contraction, Index, Operand, channel_sizes
 
 Array = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
@@ -25,7 +25,7 @@ def interpret(
 
     Args:
         program: the contraction.
-        operands: one array per input slot, `[rows, components(, channels)]`.
+        operands: one array per input slot, `[rows, components, *channel axes]`.
         senders, receivers: `[n_rows]` node of each row, needed where an operand is indexed by them.
         n_nodes: rows of indexed outputs.
         n_rows: size of the iteration space; taken from `receivers`, `senders` or a row operand where not given.
@@ -35,15 +35,17 @@ def interpret(
     """
     arrays = [np.asarray(operand, dtype=np.float64) for operand in operands]
     rows = _row_count(program, arrays, senders, receivers) if n_rows is None else n_rows
-    n_channels = next((a.shape[2] for a, spec in zip(arrays, program.inputs, strict=True) if spec.channels), 1)
+    sizes = channel_sizes(program.inputs, arrays)
     index: dict[Index, Rows | None] = {Index.SENDER: senders, Index.RECEIVER: receivers, Index.ROW: np.arange(rows)}
     inputs = [_gather(array, spec, index, rows) for array, spec in zip(arrays, program.inputs, strict=True)]
-    per_row: list[Array] = [np.zeros((rows, spec.components, n_channels)) for spec in program.outputs]
+    per_row: list[Array] = [np.zeros((rows, spec.components, *spec.channel_shape(sizes))) for spec in program.outputs]
     for term in program.terms:
-        value: Array = np.full((rows, n_channels), term.coefficient)
+        value: Array = np.full((rows, sizes["c"], sizes["d"]), term.coefficient)
         for slot, component in term.factors:
             value = value * inputs[slot][:, component]
-        per_row[term.output[0]][:, term.output[1]] += value
+        spec = program.outputs[term.output[0]]
+        absent = tuple(1 + place for place, axis in enumerate("cd") if axis not in spec.channels)
+        per_row[term.output[0]][:, term.output[1]] += np.sum(value, axis=absent)
     return [_scatter(value, spec, index, n_nodes) for value, spec in zip(per_row, program.outputs, strict=True)]
 
 
@@ -58,7 +60,8 @@ def _row_count(program: Contraction, arrays: Sequence[Array], senders: Rows | No
 
 
 def _gather(array: Array, spec: Operand, index: dict[Index, Rows | None], rows: int) -> Array:
-    full = array if spec.channels else array[:, :, None]
+    sizes = dict(zip(spec.channels, array.shape[2:], strict=True))
+    full = array.reshape(*array.shape[:2], sizes.get("c", 1), sizes.get("d", 1))
     if spec.index is Index.SHARED:
         return np.broadcast_to(full, (rows, *full.shape[1:]))
     chosen = index[spec.index]
@@ -68,7 +71,6 @@ def _gather(array: Array, spec: Operand, index: dict[Index, Rows | None], rows: 
 
 
 def _scatter(value: Array, spec: Operand, index: dict[Index, Rows | None], n_nodes: int | None) -> Array:
-    value = value if spec.channels else np.sum(value, axis=2)
     if spec.index is Index.ROW:
         return value
     if spec.index is Index.SHARED:

@@ -153,10 +153,10 @@ def _roles(program: Contraction) -> tuple[int, int, tuple[int, ...]] | None:
 
     def fits(operand: Operand) -> bool:
         if operand.role == pivot:
-            return operand.index is Index.RECEIVER and operand.channels
+            return operand.index is Index.RECEIVER and operand.channels == "c"
         if operand.role in edge:
             return operand.index is Index.ROW and not operand.channels
-        return operand.channels and operand.index is not Index.RECEIVER
+        return operand.channels == "c" and operand.index is not Index.RECEIVER
 
     return (pivot, edge.pop(), rest) if all(fits(o) for o in operands) else None
 

@@ -43,7 +43,27 @@ class ProductRequest:
     symmetric: bool = False
 
 
-def request_name(request: ExpansionRequest | ProductRequest) -> str:
+@dataclass(frozen=True)
+class LinearRequest:
+    """A linear map over (path, channel) for each rank.
+
+    Attributes:
+        paths: number of paths of each rank 0..l_max in the input.
+        per_element: a set of matrices for every element.
+    """
+
+    paths: tuple[int, ...]
+    per_element: bool
+
+
+Request = ExpansionRequest | ProductRequest | LinearRequest
+
+
+def request_name(request: Request) -> str:
     """A readable unique name: the file name of the cached contraction, without its generator hash."""
-    values = "-".join(str(getattr(value, "value", value)) for value in astuple(request))
+
+    def word(value: object) -> str:
+        return ".".join(map(str, value)) if isinstance(value, tuple) else str(getattr(value, "value", value))
+
+    values = "-".join(word(value) for value in astuple(request))
     return f"{type(request).__name__.removesuffix('Request').lower()}-{values}"

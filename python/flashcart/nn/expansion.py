@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from flashcart.ir.contraction import Contraction
-from flashcart.ir.requests import ExpansionRequest, ProductRequest
+from flashcart.ir.requests import ExpansionRequest, Request
 from flashcart.ops.compilation import constant_to_compiler
 from flashcart.ops.contract import contract
 from flashcart.ops.kernel_cache import contraction_of_request
 
 
 @cache
-def program_of(request: ExpansionRequest | ProductRequest) -> Contraction:
+def program_of(request: Request) -> Contraction:
     """The contraction of a request; sympy is imported on a cache miss only."""
 
     def make() -> Contraction:

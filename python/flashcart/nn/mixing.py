@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from flashcart.ir.ranks import components
+from flashcart.ir.contraction import Contraction
+from flashcart.ir.requests import LinearRequest
+from flashcart.nn.expansion import program_of
+from flashcart.ops.compilation import constant_to_compiler
+from flashcart.ops.contract import contract
+
+
+@constant_to_compiler
+def _linear_program(paths: tuple[int, ...], per_element: bool) -> Contraction:
+    """For the compiler, which does not look inside and takes plain constants only."""
+    return program_of(LinearRequest(paths, per_element))
 
 
 class EquivariantLinear(torch.nn.Module):
@@ -23,6 +33,7 @@ class EquivariantLinear(torch.nn.Module):
         in_channels, out_channels: channels.
         n_elements: a set of matrices per element where given.
         zero: start with zero matrices.
+        backend: `torch` or `triton`.
     """
 
     def __init__(
@@ -33,10 +44,11 @@ class EquivariantLinear(torch.nn.Module):
         *,
         n_elements: int | None = None,
         zero: bool = False,
+        backend: str = "torch",
     ) -> None:
         super().__init__()
         self.paths, self.in_channels, self.out_channels = tuple(paths), in_channels, out_channels
-        self.n_elements = n_elements
+        self.n_elements, self.backend = n_elements, backend
         start = torch.zeros if zero else torch.randn
         self.matrices = torch.nn.ParameterList(
             torch.nn.Parameter(start(count * in_channels, out_channels))
@@ -60,51 +72,11 @@ class EquivariantLinear(torch.nn.Module):
         Returns:
             [n, (l_max + 1)^2, out_channels].
         """
-        if self.n_elements is None:
-            return self._map(x, 0)
-        assert species is not None
-        out = x.new_zeros(components(self.l_max), x.shape[0], self.out_channels).transpose(0, 1)
-        for element in range(self.n_elements):
-            rows = torch.nonzero(species == element).squeeze(1)
-            out = out.index_add(0, rows, self._map(x.index_select(0, rows), element))
-        return out
+        program = _linear_program(self.paths, self.n_elements is not None)
+        ends: dict[str, Any] = {} if self.n_elements is None else {"senders": species, "n_nodes": self.n_elements}
+        return contract(program, [x, self._stacked()], **ends, backend=self.backend)[0]
 
-    def _map(self, x: Tensor, element: int) -> Tensor:
-        n_matrices = sum(count > 0 for count in self.paths)
-        matrices = list(self.matrices)[element * n_matrices : (element + 1) * n_matrices]
-        if all(count == 1 for count in self.paths):
-            return self._one_path(x, matrices)
-        n, results, given = x.shape[0], [], iter(matrices)
-        sizes = [count * (2 * rank + 1) for rank, count in enumerate(self.paths)]
-        parts = x.transpose(0, 1).split(sizes)  # component first: the rows of one rank are contiguous
-        for rank, (count, part) in enumerate(zip(self.paths, parts, strict=True)):
-            if count == 0:
-                results.append(x.new_zeros(2 * rank + 1, n, self.out_channels))
-                continue
-            width = count * self.in_channels
-            flat = part.reshape(count, -1, self.in_channels).transpose(0, 1).reshape(-1, width)
-            results.append((flat @ (next(given) * width**-0.5)).view(2 * rank + 1, n, self.out_channels))
-        return torch.cat(results).transpose(0, 1)
-
-    def _one_path(self, x: Tensor, matrices: list[Tensor]) -> Tensor:
-        """One batched product: each component with the matrix of its rank."""
-        stacked = torch.stack(matrices) * self.in_channels**-0.5
-        return torch.bmm(x.transpose(0, 1), per_component_matrix(stacked)).transpose(0, 1)
-
-
-def per_component_matrix(matrices: Tensor) -> Tensor:
-    """[l_max + 1, a, b] -> [(l_max + 1)^2, a, b]: each rank's matrix for each of its components."""
-    return matrices.index_select(0, rank_of_component(matrices.shape[0] - 1, matrices.device))
-
-
-def rank_of_component(l_max: int, device: torch.device) -> Tensor:
-    """[(l_max + 1)^2] int64: the rank of every component."""
-    # A tensor made while tracing belongs to that graph, one made before cannot enter it.
-    return _rank_of_component(l_max, device) if torch.compiler.is_compiling() else _kept_ranks(l_max, device)
-
-
-def _rank_of_component(l_max: int, device: torch.device) -> Tensor:
-    return torch.tensor([rank for rank in range(l_max + 1) for _ in range(2 * rank + 1)], device=device)
-
-
-_kept_ranks = lru_cache(maxsize=64)(_rank_of_component)
+    def _stacked(self) -> Tensor:
+        """All matrices as one array, [1 or n_elements, paths, in_channels, out_channels], scaled for in_channels."""
+        joined = torch.cat(list(self.matrices)).view(self.n_elements or 1, -1, self.in_channels, self.out_channels)
+        return joined * self.in_channels**-0.5

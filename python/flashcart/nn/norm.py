@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
-
-from flashcart.nn.mixing import rank_of_component
 
 EPSILON = 1e-6
 
@@ -13,6 +13,19 @@ EPSILON = 1e-6
 def per_component(values: Tensor) -> Tensor:
     """[..., l_max + 1, C] -> [..., (l_max + 1)^2, C]: each rank's value for each of its components."""
     return values.index_select(values.ndim - 2, rank_of_component(values.shape[-2] - 1, values.device))
+
+
+def rank_of_component(l_max: int, device: torch.device) -> Tensor:
+    """[(l_max + 1)^2] int64: the rank of every component."""
+    # A tensor made while tracing belongs to that graph, one made before cannot enter it.
+    return _rank_of_component(l_max, device) if torch.compiler.is_compiling() else _kept_ranks(l_max, device)
+
+
+def _rank_of_component(l_max: int, device: torch.device) -> Tensor:
+    return torch.tensor([rank for rank in range(l_max + 1) for _ in range(2 * rank + 1)], device=device)
+
+
+_kept_ranks = lru_cache(maxsize=64)(_rank_of_component)
 
 
 class LayerNorm(torch.nn.Module):

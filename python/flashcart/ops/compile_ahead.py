@@ -24,7 +24,7 @@ import torch
 
 from flashcart.ir.contraction import Contraction, Index
 from flashcart.ir.launch_plan import is_indexed
-from flashcart.ops import triton_backend
+from flashcart.ops import triton_backend, triton_linear
 from flashcart.ops.kernel_cache import contraction_of_key
 
 # Rows of the tensors without data: multiples of 16, which Triton compiles for, and few enough for 32-bit strides.
@@ -65,6 +65,7 @@ class Task:
         dtype: `float32` or `float64`.
         target: the GPU.
         deterministic: whether torch's deterministic algorithms will be on.
+        tf32: whether matrix products may use TF32.
     """
 
     key: str
@@ -72,6 +73,7 @@ class Task:
     dtype: str
     target: Target
     deterministic: bool = False
+    tf32: bool = False
 
 
 def compile_ahead(tasks: Sequence[Task], workers: int | None = None) -> int:
@@ -89,7 +91,7 @@ def compile_ahead(tasks: Sequence[Task], workers: int | None = None) -> int:
     """
     python = interpreter()
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    pieces = [(task, number) for task in tasks for number in _launches(task)]
+    pieces = _without_repeats([(task, number) for task in tasks for number in _launches(task)])
     pieces.sort(key=lambda piece: -len(contraction_of_key(piece[0].key).terms))
     count = min(len(pieces), workers or min(MOST_WORKERS, cpus))
     if count == 0 or python is None:
@@ -106,10 +108,29 @@ def interpreter() -> str | None:
 
 def _launches(task: Task) -> range | tuple[None]:
     """Numbers of the launches of a contraction; None, all of them, where atomic additions are replaced."""
+    if contraction_of_key(task.key).mixes_channels:
+        return range(_n_pieces(task))
     if task.deterministic or triton_backend.settings().deterministic:
         return (None,)
     item_size = getattr(torch, task.dtype).itemsize
     return range(len(triton_backend.load(task.key, triton_backend.settings(), item_size).KERNELS))
+
+
+def _n_pieces(task: Task) -> int:
+    return triton_linear.n_pieces(task.key, task.channels, getattr(torch, task.dtype).itemsize)
+
+
+def _without_repeats(pieces: list[tuple[Task, int | None]]) -> list[tuple[Task, int | None]]:
+    """Linear maps share kernels: of those that are the same, the first."""
+    first: dict[object, tuple[Task, int | None]] = {}
+    for task, number in pieces:
+        identity: object = (task, number)
+        if number is not None and contraction_of_key(task.key).mixes_channels:
+            item_size = getattr(torch, task.dtype).itemsize
+            kernel = triton_linear.piece_identity(task.key, task.channels, item_size, number)
+            identity = (kernel, task.target, task.tf32)
+        first.setdefault(identity, (task, number))
+    return list(first.values())
 
 
 def _start(python: str, pieces: Sequence[tuple[Task, int | None]]) -> subprocess.Popen[str]:
@@ -149,9 +170,14 @@ def compile_task(task: Task, number: int | None = None) -> None:
     """Compile one launch of a contraction, or all of them, in this process."""
     program = contraction_of_key(task.key)
     torch.use_deterministic_algorithms(task.deterministic)
+    torch.backends.cuda.matmul.fp32_precision = "tf32" if task.tf32 else "ieee"
     operands = empty_operands(program, task.channels, getattr(torch, task.dtype))
     with compiling_for(task.target):
-        if number is None:
+        if program.mixes_channels:
+            linear = triton_linear.prepare(program, operands, _indices(program)[0], N_NODES, planned=True)
+            for piece in range(_n_pieces(task)) if number is None else (number,):
+                triton_linear.compile_piece(linear, task.key, piece)
+        elif number is None:
             triton_backend.evaluate(task.key, operands, *_indices(program), N_NODES)
         else:
             call = triton_backend.prepare(task.key, operands, *_indices(program), N_NODES)
@@ -161,12 +187,9 @@ def compile_task(task: Task, number: int | None = None) -> None:
 def empty_operands(program: Contraction, channels: int, dtype: torch.dtype) -> list[torch.Tensor]:
     """Operands without data."""
     rows = {Index.ROW: N_EDGES if is_indexed(program) else N_NODES, Index.SHARED: 1}
-    return [
-        torch.empty(
-            rows.get(o.index, N_NODES), o.components, *([channels] if o.channels else []), dtype=dtype, device="meta"
-        )
-        for o in program.inputs
-    ]
+    sizes = {"c": channels, "d": channels}
+    shapes = [(rows.get(o.index, N_NODES), o.components, *o.channel_shape(sizes)) for o in program.inputs]
+    return [torch.empty(shape, dtype=dtype, device="meta") for shape in shapes]
 
 
 def _indices(program: Contraction) -> tuple[torch.Tensor | None, torch.Tensor | None]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from flashcart.errors import UserError
-from flashcart.ir.contraction import Contraction, Index
+from flashcart.ir.contraction import Contraction, Index, channel_sizes
 from flashcart.ir.differentiate import depends_on, vjp
 from flashcart.ops import torch_backend, triton_backend
 from flashcart.ops.kernel_cache import contraction_of_key, key_of
@@ -40,7 +40,7 @@ def contract(
 
     Args:
         program: what to compute.
-        operands: one tensor per input, `[rows, components, channels]` or, without channels, `[rows, components]`.
+        operands: one tensor per input, `[rows, components, *channel axes]`.
         senders, receivers: [n_rows] int64, where an operand is indexed by them.
         n_nodes: rows of the operands and outputs that are indexed by sender or receiver.
         backend: `torch`, or `triton` for the generated GPU kernels.
@@ -79,8 +79,8 @@ def _check_shapes(program: Contraction, operands: Sequence[Tensor], n_nodes: int
     if len(operands) != len(program.inputs):
         raise ValueError(f"expected {len(program.inputs)} operands, got {len(operands)}")
     for slot, (spec, operand) in enumerate(zip(program.inputs, operands, strict=True)):
-        if operand.ndim != 2 + spec.channels or operand.shape[1] != spec.components:
-            wanted = f"[rows, {spec.components}{', channels' if spec.channels else ''}]"
+        if operand.ndim != 2 + len(spec.channels) or operand.shape[1] != spec.components:
+            wanted = f"[rows, {', '.join([str(spec.components), *spec.channels])}]"
             raise ValueError(f"operand {slot}: expected shape {wanted}, got {list(operand.shape)}")
         if spec.index in (Index.SENDER, Index.RECEIVER) and operand.shape[0] != n_nodes:
             raise ValueError(f"operand {slot}: expected n_nodes = {n_nodes} rows, got {operand.shape[0]}")
@@ -150,7 +150,7 @@ class _Contract(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         _, _, *operands = ctx.saved_tensors
         given = tuple(slot for slot, cotangent in enumerate(cotangents) if cotangent is not None)
-        wrt = tuple(slot for slot in range(len(operands)) if ctx.needs_input_grad[slot + 5])
+        wrt = tuple(slot for slot in range(len(operands)) if ctx.needs_input_grad[slot + 5] and _is_asked(ctx, slot))
         gradients: list[Tensor | None] = [None] * len(operands)
         if given and wrt:
             key, wanted = _gradient_key(ctx.key, wrt, given)
@@ -158,6 +158,19 @@ class _Contract(torch.autograd.Function):
             for slot, value in zip(wanted, _gradients(ctx, key, inputs), strict=True):
                 gradients[slot] = value
         return (None, None, None, None, None, *gradients)
+
+
+def _is_asked(ctx: Any, slot: int) -> bool:
+    """Whether this pass of the engine has a use for an operand's gradient.
+
+    Forces need no gradients of parameters and losses none of positions; `needs_input_grad` says only that some pass
+    might.
+    """
+    node = ctx.next_functions[slot + 2][0]  # one entry per tensor: senders, receivers, operands
+    try:
+        return bool(torch._C._will_engine_execute_node(node))
+    except RuntimeError:  # a leaf whose gradient `torch.autograd.grad` was asked for
+        return True
 
 
 def _gradients(ctx: Any, key: str, inputs: list[Tensor]) -> Sequence[Tensor]:
@@ -184,15 +197,14 @@ def _op_autograd(operands: list[Tensor], senders: Tensor, receivers: Tensor, n_n
 def _op_fake(operands: list[Tensor], senders: Tensor, receivers: Tensor, n_nodes: int, key: str) -> list[Tensor]:
     """Shapes of the outputs, for tracing."""
     program = contraction_of_key(key.partition(":")[2])
-    n_rows, n_channels = 1, 1
+    n_rows, sizes = 1, channel_sizes(program.inputs, operands)
     for spec, operand in zip(program.inputs, operands, strict=True):
         n_rows = operand.shape[0] if spec.index is Index.ROW else n_rows
-        n_channels = operand.shape[2] if spec.channels else n_channels
     if any(spec.index is Index.RECEIVER for spec in program.inputs + program.outputs):
         n_rows = receivers.shape[0]
     size = {Index.ROW: n_rows, Index.SHARED: 1, Index.SENDER: n_nodes, Index.RECEIVER: n_nodes}
     return [
-        operands[0].new_empty((size[spec.index], spec.components, *([n_channels] if spec.channels else [])))
+        operands[0].new_empty((size[spec.index], spec.components, *spec.channel_shape(sizes)))
         for spec in program.outputs
     ]
 

@@ -9,17 +9,19 @@ process.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import tempfile
 import warnings
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 
 import flashcart
 from flashcart.environment import read_environment
 from flashcart.ir.contraction import Contraction, parse
-from flashcart.ir.requests import ExpansionRequest, ProductRequest, request_name
+from flashcart.ir.requests import Request, request_name
 
 _CHECKSUM = "# sha256 "
 
@@ -67,6 +69,17 @@ def stored(name: str, make: Callable[[], str]) -> tuple[str, Path]:
     return text, path
 
 
+def load_module(name: str, make: Callable[[], str]) -> ModuleType:
+    """The module of a cached Python file; arguments as in `stored`."""
+    _, path = stored(name, make)
+    spec = importlib.util.spec_from_file_location(f"flashcart_generated_{path.stem.replace('-', '_')}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def read_checked(path: Path) -> str | None:
     """The text of a file with a right checksum line, else None."""
     try:
@@ -107,7 +120,7 @@ def generator_hash() -> str:
 _known: dict[str, Contraction] = {}
 
 
-def contraction_of_request(request: ExpansionRequest | ProductRequest, make: Callable[[], Contraction]) -> Contraction:
+def contraction_of_request(request: Request, make: Callable[[], Contraction]) -> Contraction:
     """The contraction of a request; `make` (which needs sympy) is called on a cache miss only."""
     text, _ = stored(f"requests/{request_name(request)}-{generator_hash()}.txt", lambda: make().text)
     program = parse(text)

@@ -6,7 +6,7 @@ component first: `[components, rows, channels]`, or `[components, rows]` without
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from flashcart.ops.edge_layout import EdgeGroup, EdgeLayout, edge_layout
+from flashcart.ops.linear_rows import LinearPart, elements
 from flashcart.ops.table import Table
 
 # Numbers in the temporaries of one piece: about 1 MB in float32, which stays in the processor's cache.
@@ -28,7 +29,7 @@ class Rows:
         senders, receivers: [n_rows] int64, or None where nothing is indexed.
         n_rows: number of rows.
         n_nodes: rows of indexed outputs.
-        n_channels: channels, 1 where there are none.
+        sizes: of the channel axes, 1 where there are none.
         like: a tensor with the dtype and device of the operands.
     """
 
@@ -36,8 +37,29 @@ class Rows:
     receivers: Tensor | None
     n_rows: int
     n_nodes: int
-    n_channels: int
+    sizes: Mapping[str, int]
     like: Tensor
+
+    @property
+    def n_channels(self) -> int:
+        """Channels of all arrays, except of a linear map's results."""
+        return self.sizes["c"]
+
+    def room(self, components: int, index: str, axes: str) -> Tensor:
+        """An output of a linear map, component first, without values."""
+        n = {"row": self.n_rows, "shared": 1}.get(index, self.n_nodes)
+        if axes == "cd" and self.senders is not None:  # not every element occurs
+            return self.zero_room(components, index, axes)
+        return self.like.new_empty(components, n, *(self.sizes[axis] for axis in axes))
+
+    def zero_room(self, components: int, index: str, axes: str) -> Tensor:
+        """The same with zeros."""
+        n = {"row": self.n_rows, "shared": 1}.get(index, self.n_nodes)
+        return self.like.new_zeros(components, n, *(self.sizes[axis] for axis in axes))
+
+    def elements(self) -> Iterator[LinearPart]:
+        """Rows by the matrices that they use."""
+        return elements(self.senders, self.n_nodes)
 
     def zeros(self, components: int, index: str, channels: bool) -> Tensor:
         """A zero output, component first."""

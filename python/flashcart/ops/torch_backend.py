@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from flashcart.emit import source as source_module
-from flashcart.emit import torch_source, torch_whole
-from flashcart.ir.contraction import Contraction, Index
+from flashcart.emit import torch_linear, torch_source, torch_whole
+from flashcart.ir.contraction import Contraction, Index, channel_sizes
 from flashcart.ops.host_memory import keep_freed_memory
 from flashcart.ops.kernel_cache import contraction_of_key, stored
 from flashcart.ops.segment import Rows
@@ -45,7 +45,9 @@ class TorchProgram:
 
 @lru_cache(maxsize=1)
 def _emitter_hash() -> str:
-    texts = [Path(str(module.__file__)).read_bytes() for module in (torch_source, torch_whole, source_module)]
+    texts = [
+        Path(str(module.__file__)).read_bytes() for module in (torch_source, torch_linear, torch_whole, source_module)
+    ]
     return hashlib.sha256(b"".join(texts)).hexdigest()[:12]
 
 
@@ -82,12 +84,11 @@ def rows_of(
     program: Contraction, operands: Sequence[Tensor], senders: Tensor | None, receivers: Tensor | None, n_nodes: int
 ) -> Rows:
     """The iteration space: as many rows as indices, else as the row operands have, else one."""
-    n_rows, n_channels = None, 1
+    n_rows = None
     for spec, operand in zip(program.inputs, operands, strict=True):
         if spec.index is Index.ROW and n_rows is None:
             n_rows = operand.shape[0]
-        if spec.channels:
-            n_channels = operand.shape[2]
     if receivers is not None:
         n_rows = receivers.shape[0]
-    return Rows(senders, receivers, 1 if n_rows is None else n_rows, n_nodes, n_channels, operands[0])
+    sizes = channel_sizes(program.inputs, operands)
+    return Rows(senders, receivers, 1 if n_rows is None else n_rows, n_nodes, sizes, operands[0])

@@ -24,8 +24,9 @@ from flashcart.ir import block_choice, coupling, launch_plan
 from flashcart.ir.contraction import Contraction, Index, Operand, Term
 from flashcart.ir.launch_plan import LaunchSettings, Order, highest_rank, order_of
 from flashcart.ir.simplify import contraction
+from flashcart.ops import triton_linear
 from flashcart.ops.edge_layout import edge_order
-from flashcart.ops.kernel_cache import contraction_of_key, key_of, stored
+from flashcart.ops.kernel_cache import contraction_of_key, key_of, load_module
 
 DTYPES = (torch.float32, torch.float64)
 # Without channels a program is 128 rows; with channels one warp, since sums over channels stay inside it.
@@ -94,13 +95,7 @@ def load(key: str, chosen: LaunchSettings, item_size: int = 4) -> ModuleType:
     program = contraction_of_key(key)
     digest = hashlib.sha256(repr((sorted(asdict(chosen).items()), item_size)).encode()).hexdigest()[:8]
     name = f"triton/{key}-{digest}-{emitter_hash()}.py"
-    _, path = stored(name, lambda: triton_source.emit(program, chosen, item_size))
-    spec = importlib.util.spec_from_file_location(f"flashcart_triton_{key}_{digest}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_module(name, lambda: triton_source.emit(program, chosen, item_size))
 
 
 @dataclass(frozen=True)
@@ -153,11 +148,13 @@ class Call:
 def evaluate(
     key: str, operands: Sequence[Tensor], senders: Tensor | None, receivers: Tensor | None, n_nodes: int
 ) -> list[Tensor]:
-    """Outputs of a contraction, contiguous `[rows, components(, channels)]`.
+    """Outputs of a contraction, contiguous `[rows, components, *channel axes]`.
 
     Arguments as in `torch_backend.evaluate`.
     """
     program, chosen = contraction_of_key(key), settings()
+    if program.mixes_channels:
+        return triton_linear.evaluate(program, operands, senders, n_nodes, planned=chosen.deterministic)
     if chosen.deterministic and any(o.index is Index.SENDER for o in program.outputs):
         return _without_atomics(program, operands, senders, receivers, n_nodes)
     call = prepare(key, operands, senders, receivers, n_nodes)
@@ -167,7 +164,7 @@ def evaluate(
         for entry in call.module.KERNELS:
             _launch(call, entry, buffers, written)
     return [
-        buffer.sum(0) if buffer.ndim > 2 + spec.channels else buffer
+        buffer.sum(0) if buffer.ndim > 2 + len(spec.channels) else buffer
         for buffer, spec in zip(buffers, program.outputs, strict=True)
     ]
 
@@ -276,8 +273,8 @@ def _without_atomics(
 @functools.cache
 def _segment_sum(components: int) -> Contraction:
     """Rows summed at their receiver, component by component."""
-    rows = Operand(components, Index.ROW, channels=True, role=0)
-    out = Operand(components, Index.RECEIVER, channels=True, role=1)
+    rows = Operand(components, Index.ROW, channels="c", role=0)
+    out = Operand(components, Index.RECEIVER, channels="c", role=1)
     return contraction([rows], [out], [Term((0, c), ((0, c),), 1.0) for c in range(components)])
 
 

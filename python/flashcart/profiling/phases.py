@@ -16,7 +16,7 @@ from torch import Tensor
 
 from flashcart.errors import UserError
 from flashcart.model import FlashCart
-from flashcart.potential import AtomicGraph, Prediction, predict
+from flashcart.potential import AtomicGraph, Prediction, backward, predict
 
 if TYPE_CHECKING:
     from flashcart.config_keys import LossTerm
@@ -60,7 +60,7 @@ class Phase:
             loss = self.loss(prediction, batch)
         with region("differentiation"):
             self.model.zero_grad(set_to_none=True)
-            torch.autograd.backward(loss)
+            backward(loss, self.model)
 
 
 def make_phase(name: str, model: FlashCart, config: ProfileConfig, loss: LossFunction, *, eager: bool) -> Phase:

@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 
 from flashcart.emit.triton_source import block_of, variant_of
-from flashcart.ir.contraction import Index
+from flashcart.ir.contraction import Contraction, Index
 from flashcart.ir.cost import cost
 from flashcart.ir.launch_plan import is_indexed, order_of, plan_launches, split_of
+from flashcart.ir.linear_launch import linear_launches, tiles_of
 from flashcart.ops import contract as contract_module
 from flashcart.ops import triton_backend
 from flashcart.ops.kernel_cache import contraction_of_key
@@ -35,12 +36,13 @@ _HEAD_START = 4_000_000  # cycles of the GPU, about 2 ms: longer than the host n
 
 @dataclass(frozen=True)
 class Size:
-    """How large one evaluation was: rows of the iteration space, nodes, channels, bytes per number."""
+    """How large one evaluation was: rows, nodes, channels, bytes per number, channels of a linear map's results."""
 
     n_rows: int
     n_nodes: int
     n_channels: int
     item_size: int
+    n_out_channels: int
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,9 @@ def title_of(key: str) -> str:
         if operand.ranks:
             highest[operand.role] = max(operand.ranks)
     ending = f"{order_of(program).value} [{key[:8]}]"
+    if program.mixes_channels:
+        paths = next(o.components for o in program.inputs + program.outputs if o.channels == "cd")
+        return f"linear map of {paths} paths, {ending}"
     if len(highest) < 2:
         return f"contraction, {ending}"
     *factors, result = [highest[role] for role in sorted(highest)]
@@ -163,7 +168,7 @@ def _size(key: str, operands: Sequence[Tensor], senders: Tensor, receivers: Tens
         receivers if Index.RECEIVER in indexed else senders if Index.SENDER in indexed else None,
         n_nodes,
     )
-    return Size(rows.n_rows, n_nodes, rows.n_channels, operands[0].element_size())
+    return Size(rows.n_rows, n_nodes, rows.n_channels, operands[0].element_size(), rows.sizes["d"])
 
 
 def _start_clock(device: torch.device) -> Callable[[], Callable[[], float]]:
@@ -198,15 +203,18 @@ def _wrapped(wrap: Callable[[Evaluate], Evaluate]) -> Iterator[None]:
         contract_module._evaluate = before
 
 
-def launch_plan(key: str, degree: float, item_size: int) -> list[dict[str, Any]]:
+def launch_plan(key: str, degree: float, item_size: int, n_channels: int) -> list[dict[str, Any]]:
     """Return the launches of a program on a GPU under this process's settings.
 
     Args:
         key: of the contraction.
         degree: average number of edges per receiver.
         item_size: bytes of a number.
+        n_channels: channels, of a linear map both before and after.
     """
     program, chosen = contraction_of_key(key), triton_backend.settings()
+    if program.mixes_channels:
+        return _linear_launch_plan(program, item_size, n_channels)
     variant = variant_of(program, chosen)
     plan = []
     for launch in plan_launches(program, chosen):
@@ -223,6 +231,31 @@ def launch_plan(key: str, degree: float, item_size: int) -> list[dict[str, Any]]
                 "terms": len(launch.terms),
                 "block": block.channels,
                 "registers": block.registers,
+                "tiles": "",
+            }
+        )
+    return plan
+
+
+def _linear_launch_plan(program: Contraction, item_size: int, n_channels: int) -> list[dict[str, Any]]:
+    """The same of a linear map: one launch per output, in one of several tiles."""
+    plan = []
+    for launch in linear_launches(program):
+        tiles = tiles_of(launch.axes, (n_channels, n_channels), item_size)
+        spec = program.outputs[launch.output]
+        plan.append(
+            {
+                "variant": "linear",
+                "split": "full",
+                "slots": 1,
+                "ranks": sorted(set(spec.ranks)),
+                "input_rank": None,
+                "components": spec.components,
+                "outputs": [launch.output],
+                "terms": sum(term.output[0] == launch.output for term in program.terms),
+                "block": tiles[0].channels,
+                "registers": None,
+                "tiles": " or ".join(f"{tile.rows}x{tile.channels}" for tile in tiles),
             }
         )
     return plan

@@ -62,7 +62,8 @@ def document(
     """Return everything as JSON values."""
     keys = {row.key: row.title for result in results for row in result.programs}
     workload = results[0].workload
-    shape = (workload.n_edges / max(1, workload.n_atoms), subject.dtype.itemsize)
+    n_channels, n_atoms = subject.model.config.n_hidden_feats, max(1, workload.n_atoms)
+    shape = (workload.n_edges / n_atoms, subject.dtype.itemsize, n_channels)
     return {
         "format": FORMAT,
         "settings": settings,
@@ -193,7 +194,7 @@ def launch_table(plan: Sequence[dict[str, Any]]) -> str:
                     launch["variant"],
                     launch["split"],
                     str(launch["slots"]),
-                    str(launch["block"]),
+                    launch["tiles"] or str(launch["block"]),
                 ]
             )
     head = ["program", "launch", "output ranks", "input rank", "components", "terms"]

@@ -21,7 +21,7 @@ from flashcart.deploy import save_model, write_atomic
 from flashcart.device import resolve_device
 from flashcart.errors import FlashCartError
 from flashcart.model_kernels import prepare_kernels
-from flashcart.potential import predict
+from flashcart.potential import backward, predict
 from flashcart.training.evaluation import evaluate
 from flashcart.training.loss import weighted_loss
 from flashcart.training.metrics import Metrics, metric_name, shown
@@ -125,7 +125,7 @@ def _step(run: Run, batch: LabelledBatch, metrics: Metrics, progress: Progress) 
     prediction = predict(run.model, batch.graph, training=True)
     loss = weighted_loss(run.config.train_loss, prediction, batch)
     run.optimizers.zero_grad()
-    torch.autograd.backward(loss)
+    backward(loss, run.model)
     limit = math.inf if run.config.grad_clip_norm is None else run.config.grad_clip_norm
     gradient_norm = torch.nn.utils.clip_grad_norm_(run.model.parameters(), limit)
     value = float(loss.detach())

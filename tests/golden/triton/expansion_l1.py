@@ -1,6 +1,6 @@
 """Generated; do not edit.
 
-contraction 93bb027a5c79d5094c0dfbdeab9aeffb, 4 terms,
+contraction 851d26ccb61d98be6516a866f8706e71, 4 terms,
 7 multiplications and additions per row and channel, term by term.
 emitter: triton 2; plan: 1 launches, lanes, float32
 input 0: 3 components by row

@@ -1,6 +1,6 @@
 """Generated; do not edit.
 
-contraction 84df8b99904642561c488f6040242b2c, 10 terms,
+contraction 09cc8cdd88e5818eeb2da7963bea8f5b, 10 terms,
 40 multiplications and additions per row and channel, term by term.
 emitter: triton 2; plan: 2 launches, csr, float32
 input 0: 4 components by sender, channels

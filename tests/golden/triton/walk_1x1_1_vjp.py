@@ -1,6 +1,6 @@
 """Generated; do not edit.
 
-contraction 2c332ecb0cd42d9fd0c6da7bd21fb79f, 30 terms,
+contraction 4347b05aceff0874f7a220a3be6f8556, 30 terms,
 120 multiplications and additions per row and channel, term by term.
 emitter: triton 2; plan: 2 launches, csr, float32
 input 0: 4 components by sender, channels
