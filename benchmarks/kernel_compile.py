@@ -4,7 +4,8 @@
 
 The contractions are those that the default model evaluates in each phase. Registers and stack bytes are read from the
 compiled code (cuobjdump of Triton's wheel); a stack is where spilled registers go. `planned` is the plan's own count of
-registers; seconds are those of one core. Prints a table, and with --output stores it.
+registers; seconds are those of one core. Linear maps share kernels: each stands with the first contraction that needs
+it, once per candidate tile. Prints a table, and with --output stores it.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ import torch
 from flashcart.emit.triton_source import block_of
 from flashcart.ir.launch_plan import order_of, plan_launches
 from flashcart.model_kernels import contractions_of_model
-from flashcart.ops import triton_backend
-from flashcart.ops.compile_ahead import Target, Task, compile_task
+from flashcart.ops import triton_backend, triton_linear
+from flashcart.ops.compile_ahead import Target, Task, compile_task, distinct_pieces
 from flashcart.ops.kernel_cache import contraction_of_key
 
 TARGETS = {
@@ -33,7 +34,7 @@ TARGETS = {
     "sm_90": Target("cuda", 90, 32),
     "gfx942": Target("hip", "gfx942", 64),
 }
-HEADINGS = "contraction kernel order    operands             rank ranks           block    sec  reg (planned) stack"
+HEADINGS = "contraction kernel   order    operands             rank ranks           block      sec  reg (planned) stack"
 
 
 def resources(kernel) -> tuple[int, int]:
@@ -94,6 +95,41 @@ def compile_one(key: str, name: str, channels: int, dtype: torch.dtype) -> list[
     return rows
 
 
+def show(r: dict[str, object]) -> dict[str, object]:
+    """Print a row; return it."""
+    print(
+        f"{r['contraction']} {r['name']:11} {r['order']:8} {r['operands']:20} {r['input_rank']!s:4} {r['ranks']!s:15} "
+        f"{r['block']!s:7} {r['seconds']:6.2f} {r['registers']:4} ({r['planned']}) {r['stack']:5}",
+        flush=True,
+    )
+    return r
+
+
+def compile_linear(task: Task, number: int, name: str) -> dict[str, object]:
+    """Compile one kernel of a linear map; its row."""
+    start = sum(os.times()[:4])
+    compile_task(task, number)
+    seconds = round(sum(os.times()[:4]) - start, 2)
+    item_size = getattr(torch, task.dtype).itemsize
+    kernel, tile = triton_linear.piece_kernel(task.key, task.channels, item_size, number)
+    target = TARGETS[name]
+    compiled = list(kernel.device_caches[f"{target.backend}-{target.arch}"][0].values())[-1]
+    registers, stack = resources(compiled)
+    return {
+        "name": kernel.__name__,
+        "seconds": seconds,
+        "contraction": task.key[:8],
+        "order": order_of(contraction_of_key(task.key)).value,
+        "operands": operands_of(task.key),
+        "input_rank": None,
+        "ranks": (),
+        "block": f"{tile.rows}x{tile.channels}",
+        "registers": registers,
+        "planned": None,
+        "stack": stack,
+    }
+
+
 def main() -> None:
     """Compile, print, store."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -106,22 +142,21 @@ def main() -> None:
     options = parser.parse_args()
     from flashcart.model import ModelConfig
 
-    keys = dict.fromkeys(key for phase in options.phases for key in contractions_of_model(ModelConfig(("H",)), phase))
+    found = dict.fromkeys(key for phase in options.phases for key in contractions_of_model(ModelConfig(("H",)), phase))
+    keys = [key for key in found if not options.only or operands_of(key) in options.only]
     table: dict[str, object] = {}
     for name in options.targets:
         rows = []
         print(f"{name}\n{HEADINGS}")
         for key in keys:
-            if options.only and operands_of(key) not in options.only:
-                continue
-            for r in compile_one(key, name, options.channels, getattr(torch, options.dtype)):
-                rows.append(r)
-                print(
-                    f"{r['contraction']} {r['name']:9} {r['order']:8} {r['operands']:20} {r['input_rank']!s:4} "
-                    f"{r['ranks']!s:15} {r['block']:4} {r['seconds']:6.2f} {r['registers']:4} ({r['planned']}) "
-                    f"{r['stack']:5}",
-                    flush=True,
-                )
+            if not contraction_of_key(key).mixes_channels:
+                new = compile_one(key, name, options.channels, getattr(torch, options.dtype))
+                rows += [show(row) for row in new]
+        maps = [key for key in keys if contraction_of_key(key).mixes_channels]
+        for task, number in distinct_pieces(
+            [Task(key, options.channels, options.dtype, TARGETS[name]) for key in maps]
+        ):
+            rows.append(show(compile_linear(task, number, name)))
         total = sum(r["seconds"] for r in rows)
         print(f"{name}: {len(rows)} kernels, {total:.1f} s, {sum(bool(r['stack']) for r in rows)} with a stack\n")
         table[name] = {"seconds": round(total, 1), "kernels": rows}

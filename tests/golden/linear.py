@@ -9,14 +9,14 @@ output 0: 9 components by row, channels
 """
 
 TABLES = ()
-INDICES = ()
+INDICES = ((1.0, 0.7071067811865476, 0.7071067811865476), (0, 1, 1, 1, 1, 1))
 
 
 def run(operands, rows, tables, indices):
     out0 = rows.zero_room(9, 'row', 'd')
     for part in rows.elements():
         x0 = part.take(operands[0])
-        w1 = operands[1][:, part.element]
-        part.map(out0[0:1], x0[0:1], w1[0:1], 1.0, True)
-        part.map(out0[4:9], x0[1:11], w1[1:3], 0.7071067811865476, True)
+        w1 = operands[1][:, part.element] * indices[0].view(-1, 1, 1)
+        part.map(out0[0:1], x0[0:1], w1[0:1], True)
+        part.map(out0[4:9], x0[1:11], w1[1:3], True)
     return [out0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
@@ -96,3 +98,33 @@ def test_no_rows_give_no_rows():
     assert EquivariantLinear([1, 1], 3, 5)(torch.zeros(0, 4, 3)).shape == (0, 4, 5)
     species = torch.zeros(0, dtype=torch.int64)
     assert EquivariantLinear([1, 1], 3, 5, n_elements=2)(torch.zeros(0, 4, 3), species).shape == (0, 4, 5)
+
+
+@pytest.mark.parametrize("n_elements", [None, 2])
+def test_a_frozen_map_follows_its_matrices(n_elements):
+    """Frozen matrices are joined once; whatever changes them must be seen."""
+    linear = EquivariantLinear([1, 2], 3, 5, n_elements=n_elements).requires_grad_(False)
+    other = EquivariantLinear([1, 2], 3, 5, n_elements=n_elements)
+    x, species = torch.randn(4, 7, 3), torch.tensor([0, 1, 1, 0])
+    before = linear(x, species)
+    assert torch.equal(linear(x, species), before)
+    linear.matrices[1].mul_(2)
+    doubled = linear(x, species)
+    assert not torch.equal(doubled, before)
+    linear.matrices[1].data = linear.matrices[1] / 2
+    torch.testing.assert_close(linear(x, species), before)
+    linear.load_state_dict(other.state_dict())
+    assert torch.equal(linear(x, species), other(x, species))
+    assert linear.double()(x.double(), species).dtype == torch.float64
+    thawed = linear.requires_grad_(True)(x.double(), species)
+    assert thawed.requires_grad
+
+
+def test_a_copy_of_a_frozen_map_is_its_own():
+    linear = EquivariantLinear([1], 3, 5).requires_grad_(False)
+    x = torch.randn(4, 1, 3)
+    before = linear(x)
+    twin = copy.deepcopy(linear)
+    twin.matrices[0].zero_()
+    assert torch.equal(linear(x), before)
+    assert torch.equal(twin(x), torch.zeros_like(before))

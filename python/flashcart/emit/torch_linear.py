@@ -1,7 +1,7 @@
 """Linear maps over channels as PyTorch source: one matrix product per rank, batched where every rank has one path.
 
 Names in the generated text: `x{slot}` operands [components, n, channels] of the rows of one element, `w{slot}` its
-matrices [paths, c, d]. The products themselves are methods of flashcart.ops.linear_rows.
+matrices [paths, c, d] with the coefficients of their ranks. The products are methods of flashcart.ops.linear_rows.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ def write_linear(source: Source, program: Contraction, plan: LinearPlan) -> None
     """Write `TABLES`, `INDICES` and `run`."""
     one_path = len(plan.blocks) > 1 and all(block.paths == 1 for block in plan.blocks)
     matrices = tuple(block.matrix for block in plan.blocks for _ in range(block.size))
+    scales = tuple(block.coefficient for block in plan.blocks for _ in range(block.paths))
     source.line("TABLES = ()")
-    source.line(f"INDICES = ({matrices},)" if one_path else "INDICES = ()")
+    source.line(f"INDICES = ({scales}, {matrices})")
     source.line()
     source.line()
     source.line("def run(operands, rows, tables, indices):")
@@ -29,7 +30,8 @@ def write_linear(source: Source, program: Contraction, plan: LinearPlan) -> None
     source.indent()
     for axes, (kind, slot) in sorted({place for variant in plan.variants for place in _places(variant)}):
         if kind == "in" and axes == "cd":
-            source.line(f"w{slot} = operands[{slot}][:, part.element]")
+            scaled = "" if all(scale == 1 for scale in scales) else " * indices[0].view(-1, 1, 1)"
+            source.line(f"w{slot} = operands[{slot}][:, part.element]{scaled}")
         elif kind == "in":
             source.line(f"x{slot} = part.take(operands[{slot}])")
     for slot in range(len(program.outputs)):
@@ -56,7 +58,7 @@ def _covers(plan: LinearPlan, axes: str, components: int) -> bool:
 
 
 def _write_batched(source: Source, variant: LinearVariant, *, first: bool) -> None:
-    matrices = f"w{variant.matrix[1]}.index_select(0, indices[0])"
+    matrices = f"w{variant.matrix[1]}.index_select(0, indices[1])"
     if variant.output[0] == "d":
         text = f"out{variant.d[1]}, x{variant.c[1]}, {matrices}"
     else:
@@ -68,11 +70,12 @@ def _write_product(source: Source, variant: LinearVariant, block: LinearBlock, *
     c = f"[{block.c}:{block.c + block.paths * block.size}]"
     d = f"[{block.d}:{block.d + block.size}]"
     matrix = f"[{block.matrix}:{block.matrix + block.paths}]"
-    ending = f"{block.coefficient!r}, {first})"
     axes, slot = variant.output
     if axes == "d":
-        source.line(f"part.map(out{slot}{d}, x{variant.c[1]}{c}, w{variant.matrix[1]}{matrix}, {ending}")
+        source.line(f"part.map(out{slot}{d}, x{variant.c[1]}{c}, w{variant.matrix[1]}{matrix}, {first})")
     elif axes == "c":
-        source.line(f"part.map_back(out{slot}{c}, x{variant.d[1]}{d}, w{variant.matrix[1]}{matrix}, {ending}")
+        source.line(f"part.map_back(out{slot}{c}, x{variant.d[1]}{d}, w{variant.matrix[1]}{matrix}, {first})")
     else:
-        source.line(f"part.outer(out{slot}{matrix}, x{variant.c[1]}{c}, x{variant.d[1]}{d}, {ending}")
+        source.line(
+            f"part.outer(out{slot}{matrix}, x{variant.c[1]}{c}, x{variant.d[1]}{d}, {block.coefficient!r}, {first})"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -49,6 +50,7 @@ class EquivariantLinear(torch.nn.Module):
         super().__init__()
         self.paths, self.in_channels, self.out_channels = tuple(paths), in_channels, out_channels
         self.n_elements, self.backend = n_elements, backend
+        self._joined: _Joined | None = None
         start = torch.zeros if zero else torch.randn
         self.matrices = torch.nn.ParameterList(
             torch.nn.Parameter(start(count * in_channels, out_channels))
@@ -77,6 +79,33 @@ class EquivariantLinear(torch.nn.Module):
         return contract(program, [x, self._stacked()], **ends, backend=self.backend)[0]
 
     def _stacked(self) -> Tensor:
-        """All matrices as one array, [1 or n_elements, paths, in_channels, out_channels], scaled for in_channels."""
-        joined = torch.cat(list(self.matrices)).view(self.n_elements or 1, -1, self.in_channels, self.out_channels)
-        return joined * self.in_channels**-0.5
+        """All matrices as one array, [1 or n_elements, paths, in_channels, out_channels], scaled for in_channels.
+
+        Frozen matrices are joined once: joined again when one has been written to or replaced.
+        """
+        matrices: list[Any] = list(self.matrices._parameters.values())  # the public ways take ten times as long
+        frozen = not (torch.compiler.is_compiling() or any(matrix.requires_grad for matrix in matrices))
+        if frozen and self._joined is not None and self._joined.is_of(matrices):
+            return self._joined.array
+        joined = torch.cat(matrices).view(self.n_elements or 1, -1, self.in_channels, self.out_channels)
+        joined = joined * self.in_channels**-0.5
+        self._joined = _Joined.of(matrices, joined) if frozen else None
+        return joined
+
+
+@dataclass(frozen=True)
+class _Joined:
+    """What was joined, kept alive so that its memory is not given to something else, its versions, and the result."""
+
+    parts: list[Tensor]
+    versions: list[int]
+    array: Tensor
+
+    @staticmethod
+    def of(matrices: list[Tensor], array: Tensor) -> _Joined:
+        return _Joined([m.detach() for m in matrices], [m._version for m in matrices], array)
+
+    def is_of(self, matrices: list[Tensor]) -> bool:
+        return self.versions == [matrix._version for matrix in matrices] and all(
+            part.data_ptr() == matrix.data_ptr() for part, matrix in zip(self.parts, matrices, strict=True)
+        )

@@ -91,7 +91,7 @@ def compile_ahead(tasks: Sequence[Task], workers: int | None = None) -> int:
     """
     python = interpreter()
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    pieces = _without_repeats([(task, number) for task in tasks for number in _launches(task)])
+    pieces = distinct_pieces(tasks)
     pieces.sort(key=lambda piece: -len(contraction_of_key(piece[0].key).terms))
     count = min(len(pieces), workers or min(MOST_WORKERS, cpus))
     if count == 0 or python is None:
@@ -120,10 +120,10 @@ def _n_pieces(task: Task) -> int:
     return triton_linear.n_pieces(task.key, task.channels, getattr(torch, task.dtype).itemsize)
 
 
-def _without_repeats(pieces: list[tuple[Task, int | None]]) -> list[tuple[Task, int | None]]:
-    """Linear maps share kernels: of those that are the same, the first."""
+def distinct_pieces(tasks: Sequence[Task]) -> list[tuple[Task, int | None]]:
+    """Tasks and numbers of their launches. Linear maps share kernels: of those that are the same, the first."""
     first: dict[object, tuple[Task, int | None]] = {}
-    for task, number in pieces:
+    for task, number in ((each, n) for each in tasks for n in _launches(each)):
         identity: object = (task, number)
         if number is not None and contraction_of_key(task.key).mixes_channels:
             item_size = getattr(torch, task.dtype).itemsize

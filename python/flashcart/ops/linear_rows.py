@@ -28,39 +28,35 @@ class LinearPart:
         """The part's rows of an operand."""
         return x if self.rows is None else x.index_select(1, self.rows)
 
-    def map(self, out: Tensor, x: Tensor, w: Tensor, coefficient: float, first: bool) -> None:
-        """out[m, n, d] (+)= coefficient * sum over path and c of x[(path, m), n, c] w[path, c, d]."""
+    def map(self, out: Tensor, x: Tensor, w: Tensor, first: bool) -> None:
+        """out[m, n, d] (+)= sum over path and c of x[(path, m), n, c] w[path, c, d]."""
         if (paths := w.shape[0]) > 1:
             x = x.reshape(paths, -1, x.shape[2]).transpose(0, 1)
         flat = x.reshape(-1, paths * x.shape[2])
         matrix = w.reshape(flat.shape[1], -1)
         if self.rows is None:
             target = out.view(-1, out.shape[2])
-            torch.addmm(target, flat, matrix, beta=not first, alpha=coefficient, out=target)
+            torch.addmm(target, flat, matrix, beta=not first, out=target)
         else:
-            self._add(out, (flat @ matrix).view(out.shape[0], -1, out.shape[2]) * coefficient, first)
+            self._add(out, (flat @ matrix).view(out.shape[0], -1, out.shape[2]), first)
 
-    def map_back(self, out: Tensor, g: Tensor, w: Tensor, coefficient: float, first: bool) -> None:
-        """out[(path, m), n, c] (+)= coefficient * sum over d of g[m, n, d] w[path, c, d]."""
-        self._products(out, _repeated(g, w.shape[0]), w.transpose(1, 2), coefficient, first)
+    def map_back(self, out: Tensor, g: Tensor, w: Tensor, first: bool) -> None:
+        """out[(path, m), n, c] (+)= sum over d of g[m, n, d] w[path, c, d]."""
+        self.batched(out, _repeated(g, w.shape[0]), w.transpose(1, 2), first)
 
     def batched(self, out: Tensor, x: Tensor, w: Tensor, first: bool) -> None:
-        """out[m] (+)= x[m] @ w[m]."""
-        self._products(out, x, w, 1.0, first)
+        """out[j] (+)= x[j] @ w[j], components of one j after the other."""
+        if self.rows is None:
+            target = out.view(x.shape[0], -1, out.shape[2])
+            torch.baddbmm(target, x, w, beta=not first, out=target)
+        else:
+            self._add(out, torch.bmm(x, w).view(out.shape[0], -1, out.shape[2]), first)
 
     def outer(self, out: Tensor, x: Tensor, g: Tensor, coefficient: float, first: bool) -> None:
         """out[path, c, d] of the element (+)= coefficient * sum over m and n of x[(path, m), n, c] g[m, n, d]."""
         paths, target = out.shape[0], out[:, self.element]
         flat = x.reshape(paths, -1, x.shape[2]).transpose(1, 2)
         torch.baddbmm(target, flat, _repeated(g, paths), beta=not first, alpha=coefficient, out=target)
-
-    def _products(self, out: Tensor, x: Tensor, w: Tensor, coefficient: float, first: bool) -> None:
-        """`out (+)= coefficient * bmm(x, w)`, at the part's rows."""
-        if self.rows is None:
-            target = out.view(x.shape[0], -1, out.shape[2])
-            torch.baddbmm(target, x, w, beta=not first, alpha=coefficient, out=target)
-        else:
-            self._add(out, torch.bmm(x, w).view(out.shape[0], -1, out.shape[2]) * coefficient, first)
 
     def _add(self, out: Tensor, value: Tensor, first: bool) -> None:
         out.index_copy_(1, self.rows, value) if first else out.index_add_(1, self.rows, value)

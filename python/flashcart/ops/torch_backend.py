@@ -34,13 +34,15 @@ class TorchProgram:
     path: Path
     run: Callable[..., list[Tensor]]
     tables: tuple[Any, ...]
-    indices: tuple[tuple[int, ...], ...]
+    indices: tuple[tuple[int, ...] | tuple[float, ...], ...]
 
     @cache  # noqa: B019 (programs live as long as the process)
     def constants(self, dtype: torch.dtype, device: torch.device) -> tuple[list[Table], list[Tensor]]:
-        """The constant matrices and component lists on a device."""
+        """The constant matrices, and lists of components or coefficients, on a device."""
         tables = [Table.of_entries(*table, dtype=dtype, device=device) for table in self.tables]
-        return tables, [torch.tensor(index, device=device) for index in self.indices]
+        kinds = [dtype if index and isinstance(index[0], float) else torch.int64 for index in self.indices]
+        pairs = zip(self.indices, kinds, strict=True)
+        return tables, [torch.tensor(index, dtype=kind, device=device) for index, kind in pairs]
 
 
 @lru_cache(maxsize=1)

@@ -42,6 +42,11 @@ def _module(axes: str, n_products: int) -> ModuleType:
     return load_module(name, lambda: triton_linear.emit_linear(axes, n_products))
 
 
+def _kernel(launch: LinearLaunch) -> Any:
+    form = (launch.axes, len(launch.operands))
+    return getattr(_module(*form), triton_linear.kernel_name(*form))
+
+
 # Elements that a kernel looks through to find a tile's: all that there are, so that one kernel serves all models.
 SLOTS = 128
 
@@ -163,6 +168,12 @@ def piece_identity(key: str, n_channels: int, item_size: int, number: int) -> st
     return repr((launch.axes, len(launch.operands), tile, n_channels, item_size, indexed))
 
 
+def piece_kernel(key: str, n_channels: int, item_size: int, number: int) -> tuple[Any, Tile]:
+    """Triton's function of a piece, and its tile."""
+    launch, tile = _pieces(key, n_channels, item_size)[number]
+    return _kernel(launch), tile
+
+
 def compile_piece(call: LinearCall, key: str, number: int) -> None:
     """Compile one piece for operands without data."""
     launch, tile = _pieces(key, call.channels[0], call.like.element_size())[number]
@@ -227,8 +238,6 @@ def _launch(call: LinearCall, launch: LinearLaunch, tile: Tile, out: Tensor) -> 
     arguments += [len(launch.table), call.n_rows, out.shape[0], call.n_elements, *call.channels]
     slots = 1 if call.order is None else max(SLOTS, 1 << (call.n_elements - 1).bit_length())
     arguments += [slots, tile.rows, tile.channels, tile.inner, call.precision]
-    name = triton_linear.kernel_name(launch.axes, len(launch.operands))
-    kernel = getattr(_module(launch.axes, len(launch.operands)), name)
     programs = n_programs(launch, tile, call.n_rows, call.channels)
     if launch.axes == "cd":
         programs *= out.shape[0] * call.n_elements
@@ -237,6 +246,6 @@ def _launch(call: LinearCall, launch: LinearLaunch, tile: Tile, out: Tensor) -> 
         programs = programs // -(-call.n_rows // tile.rows) * most
     options = {"num_warps": tile.warps, "num_stages": 3 if _target() == "cuda" else 2}
     if out.is_meta:  # shapes without data: compile, launch nothing (ops/compile_ahead.py)
-        kernel.warmup(*arguments, grid=(programs,), **options)
+        _kernel(launch).warmup(*arguments, grid=(programs,), **options)
     else:
-        kernel[(programs,)](*arguments, **options)
+        _kernel(launch)[(programs,)](*arguments, **options)
