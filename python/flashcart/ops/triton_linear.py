@@ -37,14 +37,15 @@ def emitter_hash() -> str:
 
 
 @functools.cache
-def _module(axes: str, n_products: int) -> ModuleType:
+def load(axes: str, n_products: int) -> ModuleType:
+    """The module of the kernel for a kind of output and a number of products."""
     name = f"triton/{triton_linear.kernel_name(axes, n_products)}-{emitter_hash()}.py"
     return load_module(name, lambda: triton_linear.emit_linear(axes, n_products))
 
 
 def _kernel(launch: LinearLaunch) -> Any:
     form = (launch.axes, len(launch.operands))
-    return getattr(_module(*form), triton_linear.kernel_name(*form))
+    return getattr(load(*form), triton_linear.kernel_name(*form))
 
 
 # Elements that a kernel looks through to find a tile's: all that there are, so that one kernel serves all models.

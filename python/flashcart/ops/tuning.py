@@ -19,6 +19,7 @@ MOST_CANDIDATES = 3
 N_TIMED = 3
 
 _chosen: dict[tuple[str, str], int] = {}
+_measured: list[str] = []
 
 
 def choose(name: str, gpu: str, n_candidates: int, time: Callable[[int], float]) -> int:
@@ -37,6 +38,7 @@ def choose(name: str, gpu: str, n_candidates: int, time: Callable[[int], float])
         path = cache_folder() / "tuning" / re.sub(r"[^\w-]+", "_", gpu) / f"{name}.json"
         recorded = _recorded(read_checked(path), n_candidates)
         if recorded is None:
+            _measured.append(name)
             seconds = [time(candidate) for candidate in range(n_candidates)]
             recorded = seconds.index(min(seconds))
             text = json.dumps({"chosen": recorded, "microseconds": [round(1e6 * s, 3) for s in seconds]})
@@ -44,6 +46,11 @@ def choose(name: str, gpu: str, n_candidates: int, time: Callable[[int], float])
                 write_checked(path, text + "\n")
         _chosen[key] = recorded
     return _chosen[key]
+
+
+def n_measured() -> int:
+    """How many choices this process has measured."""
+    return len(_measured)
 
 
 def _recorded(text: str | None, n_candidates: int) -> int | None:

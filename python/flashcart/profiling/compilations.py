@@ -1,4 +1,4 @@
-"""How often code is made: generated files loaded, Triton kernels compiled, graphs captured by torch.compile.
+"""How often code is made: files generated or loaded, kernels compiled or tuned, graphs captured by torch.compile.
 
 Steady state is where these numbers stand still. Takes nothing, counts what happens in this process.
 """
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
-from flashcart.ops import torch_backend, triton_backend
+from flashcart.ops import torch_backend, triton_backend, triton_linear, tuning
 
 
 @dataclass(frozen=True)
@@ -19,12 +19,14 @@ class Compilations:
     """Numbers of things made.
 
     generated_files: files of generated source loaded, made before where they were not in the cache. triton_kernels:
-    kernels that Triton compiled or took from its own cache. torch_graphs: graphs that torch.compile captured.
+    kernels that Triton compiled or took from its own cache. torch_graphs: graphs that torch.compile captured. tunings:
+    choices between tiles that were measured.
     """
 
     generated_files: int = 0
     triton_kernels: int = 0
     torch_graphs: int = 0
+    tunings: int = 0
 
     def __sub__(self, earlier: Compilations) -> Compilations:
         return Compilations(*(a - b for a, b in zip(astuple(self), astuple(earlier), strict=True)))
@@ -41,7 +43,7 @@ class Compilations:
     def __str__(self) -> str:
         return (
             f"{self.generated_files} generated files loaded, {self.triton_kernels} Triton kernels compiled, "
-            f"{self.torch_graphs} graphs captured"
+            f"{self.torch_graphs} graphs captured, {self.tunings} choices of tiles measured"
         )
 
 
@@ -53,8 +55,9 @@ class Counter:
 
     def now(self) -> Compilations:
         """Return the counts so far."""
-        loads = torch_backend.load.cache_info().misses + triton_backend.load.cache_info().misses
-        return Compilations(loads, self._triton_kernels, _torch_graphs())
+        loaders = (torch_backend.load, triton_backend.load, triton_linear.load)
+        loads = sum(load.cache_info().misses for load in loaders)
+        return Compilations(loads, self._triton_kernels, _torch_graphs(), tuning.n_measured())
 
     def listen(self, **_: Any) -> None:
         """Count one kernel; Triton calls this."""
