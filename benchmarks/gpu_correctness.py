@@ -1,8 +1,9 @@
-"""Generated Triton kernels on a GPU against float64: products of every kind, and the default model.
+"""Generated Triton kernels on a GPU against float64: products and linear maps of every kind, and the default model.
 
     python benchmarks/gpu_correctness.py [--output benchmarks/results/gpu_correctness.json]
 
-Products: outputs, first and second derivatives against the numpy interpreter of the IR in float64 on random data.
+Products, linear maps: outputs, first and second derivatives against the numpy interpreter of the IR in float64 on
+random data, with every candidate tile for the maps.
 Model: energies, forces and the parameter gradients of a force loss, Triton against the torch back end, default keys,
 a molecule and a crystal. Limits: relative 1e-11 in float64 and 1e-5 in float32. Determinism: gradients of two runs
 bitwise equal with atomics off. Exits with 1 if a limit is not met.
@@ -11,6 +12,7 @@ bitwise equal with atomics off. Exits with 1 if a limit is not met.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import time
@@ -23,8 +25,8 @@ from flashcart.algebra.lowering import make
 from flashcart.ir.contraction import Contraction, Index
 from flashcart.ir.differentiate import vjp
 from flashcart.ir.interpret import interpret
-from flashcart.ir.requests import ExpansionRequest, ProductRequest, Weights, request_name
-from flashcart.ops import triton_backend
+from flashcart.ir.requests import ExpansionRequest, LinearRequest, ProductRequest, Request, Weights, request_name
+from flashcart.ops import triton_backend, triton_linear
 from flashcart.ops.compile_ahead import Task, compile_ahead, present_target
 from flashcart.ops.contract import contract
 from flashcart.ops.kernel_cache import key_of
@@ -50,9 +52,19 @@ REQUESTS = [
 
 WIDE = (REQUESTS[1], REQUESTS[3], REQUESTS[7])
 
+# The default model's kinds: one path per rank, several, one set of matrices per element.
+MAPS = [
+    LinearRequest((1, 1, 1), per_element=False),
+    LinearRequest((3, 5, 6), per_element=False),
+    LinearRequest((1, 1), per_element=True),
+    LinearRequest((2, 3), per_element=True),
+]
+MAP_CHANNELS = [(128, 128), (20, 70), (1, 3)]
+N_ROWS, N_ELEMENTS = 700, 4
 
-def programs(request: ExpansionRequest | ProductRequest) -> list[Contraction]:
-    """A product, its derivative, and the derivative of that, with respect to everything."""
+
+def programs(request: Request) -> list[Contraction]:
+    """A product or map, its derivative, and the derivative of that, with respect to everything."""
     forward = make(request)
     backward = vjp(forward, tuple(range(len(forward.inputs))), (0,))
     second = vjp(backward, tuple(range(len(backward.inputs))), tuple(range(len(backward.outputs))))
@@ -79,7 +91,7 @@ def worst_error(program: Contraction, channels: int, dtype: torch.dtype, rng: np
     )
 
 
-def product_checks() -> list[tuple[ExpansionRequest | ProductRequest, str, Contraction, torch.dtype, int]]:
+def product_checks() -> list[tuple[Request, str, Contraction, torch.dtype, int]]:
     """Every request, order and dtype at 20 channels; edge products also at 1 and 128."""
     checks = []
     for request in REQUESTS:
@@ -103,6 +115,8 @@ def compile_all() -> float:
     keys = dict.fromkeys(key for phase in PHASES for key in contractions_of_model(ModelConfig(("H",)), phase))
     tasks = [Task(key, 128, name_of(dtype), target) for dtype in LIMITS for key in keys]
     tasks += [Task(key_of(program), count, name_of(dtype), target) for _, _, program, dtype, count in product_checks()]
+    maps = [key_of(program) for request in MAPS for program in programs(request)]
+    tasks += [Task(key, MAP_CHANNELS[0][0], name_of(dtype), target) for dtype in LIMITS for key in maps]
     count = compile_ahead(tasks)
     seconds = time.perf_counter() - start
     print(f"{len(tasks)} contractions compiled by {count} processes in {seconds:.0f} s", flush=True)
@@ -119,6 +133,41 @@ def check_products() -> list[dict[str, object]]:
         if not error < LIMITS[dtype]:
             print("FAILED", results[-1], flush=True)
     print(f"products: {len(results)} checks, {sum(not r['passed'] for r in results)} failed", flush=True)
+    return results
+
+
+def map_errors(program: Contraction, channels: tuple[int, int], dtype: torch.dtype, rng: np.random.Generator) -> float:
+    """Largest error over all outputs and candidate tiles, relative to the output's largest value."""
+    rows = {Index.ROW: N_ROWS, Index.SHARED: 1, Index.SENDER: N_ELEMENTS}
+    sizes = dict(zip("cd", channels, strict=True))
+    arrays = [rng.normal(size=(rows[o.index], o.components, *o.channel_shape(sizes))) for o in program.inputs]
+    indexed = any(o.index is Index.SENDER for o in program.inputs)
+    species = rng.choice([0, 1, 3], size=N_ROWS) if indexed else None  # one element has no rows
+    wanted = interpret(program, arrays, senders=species, n_nodes=N_ELEMENTS)
+    tensors = [torch.tensor(a, dtype=dtype).cuda() for a in arrays]
+    ends = None if species is None else torch.tensor(species).cuda()
+    call = triton_linear.prepare(program, tensors, ends, N_ELEMENTS, planned=True)
+    errors = []
+    for launch in triton_linear.launches_of(program):
+        want = wanted[launch.output]
+        for tile in call.tiles(launch):
+            got = triton_linear.run(call, launch, tile)
+            errors.append(float(np.abs(want - got.double().cpu().numpy()).max() / np.abs(want).max()))
+    return max(errors)
+
+
+def check_maps() -> list[dict[str, object]]:
+    """Linear maps of every order and dtype against the interpreter of the IR."""
+    rng, results = np.random.default_rng(1), []
+    for request in MAPS:
+        for order, program in zip(("forward", "backward", "second"), programs(request), strict=True):
+            for dtype, channels in itertools.product(LIMITS, MAP_CHANNELS):
+                error = map_errors(program, channels, dtype, rng)
+                entry = {"request": request_name(request), "order": order, "dtype": str(dtype), "channels": channels}
+                results.append({**entry, "error": error, "passed": error < LIMITS[dtype]})
+                if not error < LIMITS[dtype]:
+                    print("FAILED", results[-1], flush=True)
+    print(f"linear maps: {len(results)} checks, {sum(not r['passed'] for r in results)} failed", flush=True)
     return results
 
 
@@ -235,9 +284,10 @@ def main() -> int:
         "determinism": check_determinism(),
         "model": check_model(),
         "products": check_products(),
+        "linear_maps": check_maps(),
     }
     results["seconds"] = round(time.perf_counter() - start, 1)
-    passed = [results["determinism"], *results["model"], *results["products"]]
+    passed = [results["determinism"], *results["model"], *results["products"], *results["linear_maps"]]
     results["failed"] = sum(not entry["passed"] for entry in passed)
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(results, indent=1) + "\n")

@@ -88,6 +88,12 @@ def open_potential(arguments: dict[str, Any]) -> LammpsPotential:
     return LammpsPotential(Request(**{**arguments, "elements": tuple(arguments["elements"])}))
 
 
+def _describe_memory() -> str:
+    """Which kind of segments torch's allocator took for the model: what its settings come to, not what they say."""
+    found = any(segment["is_expandable"] for segment in torch.cuda.memory_snapshot())
+    return f"GPU memory in {'expandable' if found else 'fixed'} segments"
+
+
 def describe_error(error: BaseException, trace: TracebackType | None) -> str:
     """Return a user's error as its sentence, anything else with its traceback."""
     if isinstance(error, FlashCartError):
@@ -137,6 +143,7 @@ class LammpsPotential:
             f"deterministic {'on' if self._deterministic() else 'off'}, {self.n_threads} torch threads per rank"
             + ("" if "OMP_NUM_THREADS" in os.environ else " (OMP_NUM_THREADS sets them)"),
             *([f"  {self._allocator_note}"] if self._allocator_note else []),
+            *([f"  {_describe_memory()}"] if self.device.type == "cuda" else []),
             "  type  element",
             *(f"  {number:4d}  {name}" for number, name in enumerate(request.elements, start=1)),
         ]

@@ -183,7 +183,11 @@ def compile_piece(call: LinearCall, key: str, number: int) -> None:
 
 def _evaluate(call: LinearCall, launch: LinearLaunch) -> Tensor:
     tiles = call.tiles(launch)
-    tile = tiles[_choice(call, launch, tiles)]
+    return run(call, launch, tiles[_choice(call, launch, tiles)])
+
+
+def run(call: LinearCall, launch: LinearLaunch, tile: Tile) -> Tensor:
+    """One output, computed with a tile."""
     out = _room(call, launch, tile)
     if call.n_rows:
         _launch(call, launch, tile, out)
