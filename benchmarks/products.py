@@ -5,7 +5,8 @@
 Edge products with one weight per edge, path and channel in memory, float32. `forward`, `backward` and `double
 backward` are timed apart (medians, CUDA events) and added up. The roofline time of a program is its bytes, which come
 from the IR, over the copy bandwidth measured in this run; `share` is that over the measured time. First use is a new
-process with empty caches, which compiles kernel by kernel. e3nn is timed beside it where it is installed.
+process with empty caches, which compiles kernel by kernel. e3nn and cuEquivariance are timed beside it where they
+are installed (peers.py), inputs and weights per edge alike.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import peers
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
+PEERS = {"e3nn": peers.e3nn, "cuequivariance": peers.cuequivariance}
 CASES = {"0x3-3": (0, 3, 3), "1x1-1": (1, 1, 1), "2x3-2": (2, 3, 2), "2x3-3": (2, 3, 3), "3x3-3": (3, 3, 3)}
 
 
@@ -91,11 +94,16 @@ class Case:
 def measure(case: Case, backend: str) -> dict[str, float] | str:
     """Milliseconds of each step, or why there are none."""
     try:
-        results = {name: round(milliseconds(call), 3) for name, call in case.steps(backend).items()}
+        return measured(case.steps(backend))
     except torch.OutOfMemoryError:
         return "out of memory"
     finally:
         torch.cuda.empty_cache()
+
+
+def measured(steps: peers.Steps) -> dict[str, float]:
+    """Milliseconds of each step and their sum."""
+    results = {name: round(milliseconds(call), 3) for name, call in steps.items()}
     results["total"] = round(sum(results.values()), 3)
     return results
 
@@ -119,40 +127,16 @@ def rooflines(case: Case, limits: dict[str, float]) -> dict[str, float]:
     return results
 
 
-def e3nn_product(case: Case) -> dict[str, float] | str:
-    """The same paths with e3nn's TensorProduct (uvu, external weights), gather and scatter included."""
+def peer(case: Case, steps: Callable[[Case], peers.Steps]) -> dict[str, float] | str:
+    """Milliseconds of each step of a public package, or why there are none."""
     try:
-        from e3nn import o3
+        return measured(steps(case))
     except ImportError:
         return "not installed"
-    layer = case.layer
-    left = o3.Irreps([(case.channels, (l, (-1) ** l)) for l in range(layer.l_in + 1)])
-    right = o3.Irreps([(1, (l, (-1) ** l)) for l in range(layer.l_edge + 1)])
-    out = o3.Irreps([(case.channels, (p.l_out, (-1) ** p.l_out)) for p in layer.paths])
-    paths = [(p.l_first, p.l_second, k, "uvu", True) for k, p in enumerate(layer.paths)]
-    product = o3.TensorProduct(left, right, out, paths, shared_weights=False, internal_weights=False).cuda()
-    x = torch.randn(case.n_nodes, left.dim, device="cuda", requires_grad=True)
-    y = torch.randn(case.n_edges, right.dim, device="cuda", requires_grad=True)
-    w = torch.randn(case.n_edges, product.weight_numel, device="cuda", requires_grad=True)
-
-    def forward() -> torch.Tensor:
-        messages = product(x.index_select(0, case.senders), y, w)
-        return messages.new_zeros(case.n_nodes, out.dim).index_add(0, case.receivers, messages)
-
-    try:
-        result = forward()
-        cotangent = torch.ones_like(result)
-        times = {
-            "forward": round(milliseconds(forward), 3),
-            "backward": round(
-                milliseconds(lambda: torch.autograd.grad(result, [x, y, w], cotangent, retain_graph=True)), 3
-            ),
-        }
     except torch.OutOfMemoryError:
         return "out of memory"
     finally:
         torch.cuda.empty_cache()
-    return times
 
 
 FIRST_USE = """
@@ -196,7 +180,7 @@ def main() -> None:
     parser.add_argument("--degree", type=int, default=64)
     parser.add_argument("--channels", type=int, default=128)
     parser.add_argument("--only", nargs="*", default=list(CASES))
-    parser.add_argument("--skip", nargs="*", default=[], choices=["torch", "e3nn"])
+    parser.add_argument("--skip", nargs="*", default=[], choices=["torch", *PEERS])
     parser.add_argument("--first-use", nargs="*", default=["2x3-3", "3x3-3"], help="products whose start-up is timed")
     options = parser.parse_args()
     import triton
@@ -222,8 +206,9 @@ def main() -> None:
         entry["share"] = {step: round(ms / entry["triton"][step], 2) for step, ms in entry["roofline_ms"].items()}
         if "torch" not in options.skip:
             entry["torch"] = measure(case, "torch")
-        if "e3nn" not in options.skip:
-            entry["e3nn"] = e3nn_product(case)
+        for package, steps in PEERS.items():
+            if package not in options.skip:
+                entry[package] = peer(case, steps)
         results[name] = entry
         print(name, json.dumps(entry), f"({time.perf_counter() - begin:.0f} s)", flush=True)
         options.output.parent.mkdir(parents=True, exist_ok=True)
