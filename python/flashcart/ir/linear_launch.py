@@ -7,6 +7,7 @@ over rows, whose outputs are matrices (`cd`).
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from flashcart.ir.contraction import Contraction
@@ -18,9 +19,9 @@ ENOUGH_PROGRAMS = 264
 LEAST_SHARE, MOST_SHARES = 128, 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LinearLaunch:
-    """One kernel launch.
+    """One kernel launch. Equal to itself only, which makes it quick to look up.
 
     Attributes:
         output: slot of the output.
@@ -84,6 +85,7 @@ def _entries(block: LinearBlock, axes: str) -> list[tuple[int, tuple[int, int, i
     return [(block.matrix + j, (block.c + j * block.size, block.d, block.size, 0)) for j in paths]
 
 
+@functools.cache
 def tiles_of(axes: str, channels: tuple[int, int], item_size: int) -> tuple[Tile, ...]:
     """The tiles that may compute an output, at most three, the largest first; none wider than needed.
 

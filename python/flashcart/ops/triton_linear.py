@@ -193,7 +193,7 @@ def run(call: LinearCall, launch: LinearLaunch, tile: Tile) -> Tensor:
         _launch(call, launch, tile, out)
     else:
         out.zero_()
-    return out.sum(0)
+    return out[0] if len(out) == 1 else out.sum(0)
 
 
 def _room(call: LinearCall, launch: LinearLaunch, tile: Tile) -> Tensor:
@@ -216,15 +216,19 @@ def _choice(call: LinearCall, launch: LinearLaunch, tiles: tuple[Tile, ...]) -> 
         from triton.runtime.errors import OutOfResources
 
         out = _room(call, launch, tiles[candidate])
-        try:
-            return tuning.seconds_on_gpu(lambda: _launch(call, launch, tiles[candidate], out))
-        except OutOfResources:
-            return math.inf
+        with torch.cuda.device(out.device):
+            try:
+                return tuning.seconds_on_gpu(lambda: _launch(call, launch, tiles[candidate], out))
+            except OutOfResources:
+                return math.inf
 
-    with torch.cuda.device(call.like.device):
-        gpu = torch.cuda.get_device_name()
-        name = f"linear-{emitter_hash()}/{call.problem(launch)}"
-        return tuning.choose(name, gpu, len(tiles), seconds)
+    name = f"linear-{emitter_hash()}/{call.problem(launch)}"
+    return tuning.choose(name, _gpu_name(call.like.device), len(tiles), seconds)
+
+
+@functools.cache
+def _gpu_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device)
 
 
 @functools.cache
