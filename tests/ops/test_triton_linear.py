@@ -61,7 +61,7 @@ def test_linear_maps_of_every_order_equal_the_oracle(request_, dtype):
 
 
 @pytest.mark.usefixtures("triton_interpreter")
-@pytest.mark.parametrize(("c", "d"), [(1, 1), (32, 16), (17, 70)])
+@pytest.mark.parametrize(("c", "d"), [(1, 1), (32, 16), (17, 70), (512, 3)])
 def test_any_number_of_channels(c, d):
     for program in orders(REQUESTS[3]):
         assert worst_error(program, torch.float64, c, d) < LIMITS[torch.float64]
