@@ -193,6 +193,7 @@ def main() -> None:
         "nodes": options.nodes,
         "degree": options.degree,
         "channels": options.channels,
+        "variables": {name: value for name, value in os.environ.items() if name.startswith("FLASHCART_TP_")},
         "rates": limits,
     }
     for name in options.only:
