@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import time
 
 import pytest
 import torch
 
 from flashcart.profiling import memory
-from flashcart.profiling.timing import Clock, Times
+from flashcart.profiling.timing import Clock, Times, no_collection
 
 CPU = torch.device("cpu")
 
@@ -41,3 +42,16 @@ def test_peak_memory_sees_what_is_freed_again():
     assert during - before >= 270 * 2**20
     memory.reset_peak(CPU)
     assert memory.peak(CPU) <= during - 270 * 2**20
+
+
+def test_no_garbage_is_collected_inside_and_the_state_before_comes_back():
+    with no_collection():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with no_collection():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from flashcart.cli.arguments import DONE, Command, run_command
 from flashcart.config_profile import ProfileConfig
@@ -20,7 +22,18 @@ COMMAND = Command(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit code."""
-    return run_command(COMMAND, argv, _profile)
+    with _terminated_like_interrupted():
+        return run_command(COMMAND, argv, _profile)
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """Let SIGTERM do what Ctrl-C does: end with a sentence, and leave no process or folder behind."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _profile(config: ProfileConfig) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,9 @@ from flashcart.data.labels import NO_LABELS, LabelKeys, read_labels
 from flashcart.data.neighbors import neighbor_list
 from flashcart.errors import DataError
 from flashcart.potential import AtomicGraph
+
+if TYPE_CHECKING:
+    from flashcart.config_keys import LossTerm
 
 __all__ = ["Dataset", "LabelKeys", "Sample", "read_dataset", "split_dataset"]
 
@@ -165,6 +169,16 @@ def require_edges(dataset: Dataset) -> None:
     """Raise DataError for a set (of more than lone atoms) in which no two atoms are within the cutoff."""
     if dataset.n_edges.sum() == 0:
         raise DataError(f"{dataset.path}: no two atoms are closer than r_max = {dataset.r_max:g} Å in any frame.")
+
+
+def check_labels(dataset: Dataset, terms: Sequence[LossTerm], key: str) -> None:
+    """Refuse a loss of which one property has no label in the whole set (single atoms need no forces)."""
+    for prop in dict.fromkeys(term.property for term in terms):
+        label = {"virials": "stress"}.get(prop, prop)
+        labelled = any(getattr(sample, label) is not None for sample in dataset.samples)
+        lone_atoms = all(sample.n_atoms == 1 for sample in dataset.samples)
+        if not labelled and not (prop == "forces" and lone_atoms):
+            raise DataError(f"{key} has a term of {prop}, but no frame of {dataset.path} has a label for it.")
 
 
 def split_dataset(dataset: Dataset, fraction: float, seed: int) -> tuple[Dataset, Dataset]:

@@ -6,6 +6,9 @@ run only.
 
 from __future__ import annotations
 
+import json
+import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -18,7 +21,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from flashcart.errors import UserError
 from flashcart.profiling.phases import Phase
 from flashcart.profiling.programs import named_programs
-from flashcart.profiling.timing import synchronize
+from flashcart.profiling.timing import no_collection, synchronize
 
 if TYPE_CHECKING:
     from flashcart.config_profile import ProfileConfig
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
 
 OURS = "flashcart "
 _LAYER = "flashcart layer: "
+# With stacks, torch also records Python calls: "model.py(12): forward", "<built-in method ...>", "nn.Module: Linear_0".
+# They are no operations, and other threads wait in some of them for the whole run.
+_PYTHON_LINE = re.compile(r"\(\d+\): |^<built-in|^nn\.Module: ")
 
 
 @dataclass(frozen=True)
@@ -69,14 +75,15 @@ def profile_operations(
         experimental_config=torch._C._profiler._ExperimentalConfig(verbose=config.profile_with_stack),  # keeps stacks
     )
     synchronize(device)
-    with whole as profiler, named_layers(phase.model), named_programs(), record_function(f"{OURS}phase: {phase.name}"):
+    whole_phase = record_function(f"{OURS}phase: {phase.name}")
+    with no_collection(), whole as profiler, named_layers(phase.model), named_programs(), whole_phase:
         phase.run(batches, lambda part: record_function(f"{OURS}phase: {part}"))
         synchronize(device)
     if config.profile_trace_dir is not None:
-        _write_trace(profiler, config.profile_trace_dir, phase.name)
+        _write_trace(profiler, config.profile_trace_dir / f"{phase.name}.json")
     depth = 5 if config.profile_with_stack else 0
     events = profiler.key_averages(group_by_input_shape=config.profile_record_shapes, group_by_stack_n=depth)
-    rows = [_row(event) for event in events]
+    rows = [_row(event) for event in events if not _PYTHON_LINE.search(event.key)]
     return sorted(rows, key=lambda row: (-row.self_device, -row.self_cpu))
 
 
@@ -95,11 +102,24 @@ def _row(event: Any) -> OperationRow:
     )
 
 
-def _write_trace(profiler: Any, folder: Path, name: str) -> None:
+def _write_trace(profiler: Any, path: Path) -> None:
+    """Write the trace beside its place, look whether it is whole, and move it there: torch reports no failure."""
+    part = path.with_name(f".{path.name}.part.json")
     try:
-        profiler.export_chrome_trace(str(folder / f"{name}.json"))
-    except (OSError, RuntimeError) as error:
-        raise UserError(f"profile_trace_dir: {folder} cannot be written ({error}).") from None
+        profiler.export_chrome_trace(str(part))
+        json.loads(part.read_bytes())
+        os.replace(part, path)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UserError(f"profile_trace_dir: {path} cannot be written ({_reason(error)}).") from None
+    finally:
+        for left in (part, Path(f"{part}.tmp")):
+            left.unlink(missing_ok=True)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return "the trace is not whole; is the disk full?" if isinstance(error, ValueError) else str(error)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from flashcart.ops import triton_backend
 from flashcart.ops.kernel_cache import contraction_of_key
 from flashcart.ops.torch_backend import rows_of
 from flashcart.profiling.roofline import Roofline
-from flashcart.profiling.timing import synchronize
+from flashcart.profiling.timing import no_collection, synchronize
 
 Evaluate = Callable[[list[Tensor], Tensor, Tensor, int, str], list[Tensor]]
 RANGE = "flashcart program: "
@@ -128,7 +128,8 @@ def time_programs(run: Callable[[], None], n_runs: int, device: torch.device, ro
 
     with _wrapped(wrap):
         for _ in range(n_runs):
-            run()
+            with no_collection():
+                run()
     synchronize(device)
     by_key: dict[str, list[tuple[Size, float]]] = defaultdict(list)
     for key, size, seconds in calls:

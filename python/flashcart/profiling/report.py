@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-import os
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -224,8 +224,18 @@ def check_writable(config: ProfileConfig) -> None:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"{name}: {folder} cannot be made ({error.strerror}).") from None
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise UserError(f"{name}: {folder} cannot be written.")
+        _try_to_write(name, folder)
+    if config.profile_json is not None and config.profile_json.is_dir():
+        raise UserError(f"profile_json: {config.profile_json} is a folder; give the name of a file.")
+
+
+def _try_to_write(name: str, folder: Path) -> None:
+    """Permissions do not tell for every file system, so make a file and remove it."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(f"{name}: {folder} cannot be written ({error.strerror}).") from None
 
 
 def write_json(path: Path | None, document: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from flashcart.config_profile import ProfileConfig
 from flashcart.data.batching import BatchSettings, LabelledBatch, make_batch, plan_batches
-from flashcart.data.dataset import Dataset, LabelKeys, read_dataset, require_edges
+from flashcart.data.dataset import Dataset, LabelKeys, check_labels, read_dataset, require_edges
 from flashcart.data.statistics import OffsetSettings, fit_statistics
 from flashcart.deploy import DTYPES, load_model
 from flashcart.device import resolve_device
@@ -99,6 +99,10 @@ def prepare(config: ProfileConfig) -> Subject:
         datasets = _datasets(config, config.elements, config.r_max)
         model, source = _new_model(config, datasets, device)
     model.config = replace(model.config, deterministic=deterministic)  # the variable counts, too
+    for dataset in datasets.values():
+        notes += dataset.notes
+    if "training" in config.phases:
+        check_labels(datasets[config.training_path], config.train_loss, "train_loss")
     workloads = tuple(_workload(config, phase, datasets, device, notes) for phase in config.phases)
     return Subject(model, device, model.embedding.dtype, source, workloads, deterministic, tuple(notes))
 

@@ -28,6 +28,7 @@ from flashcart.errors import ConfigError, FlashCartError, UserError
 from flashcart.profiling.report import FORMAT, check_writable, log_results, table, write_json
 
 _logger = logging.getLogger("flashcart")
+_PATIENCE = 10.0  # s that a process is given to end by itself
 _FIXED = ("profile_sweep", "profile_json", "profile_trace_dir")
 
 
@@ -50,25 +51,44 @@ def run_sweep(config: ProfileConfig, command: Sequence[str]) -> dict[str, Any]:
     settings = expand(config)
     for setting in settings:
         _check(setting, config)
-    rows, failed = [], []
-    with tempfile.TemporaryDirectory(prefix="flashcart-sweep-") as name:
-        for number, setting in enumerate(settings):
-            _logger.info(f"sweep, {number + 1} of {len(settings)}: {setting.text}")
-            try:
-                rows.append(_row(setting, _run(setting, config, Path(name), command)))
-            except FlashCartError as error:
-                _logger.warning(f"{setting.text}: {error}")
-                rows.append(_row(setting, None) | {"error": str(error)})
-                failed.append(setting.text)
-            write_json(config.profile_json, {"format": FORMAT, "sweep": rows})  # an interrupted sweep keeps its rows
-    document = {"format": FORMAT, "sweep": rows}
-    _logger.info(f"\n{sweep_table(document)}")
-    for phase in _changed_batches(document):
-        _logger.warning(f"the batches of {phase} differ between settings: compare atoms/s, not times.")
+    rows: list[dict[str, Any]] = []
+    try:
+        _run_settings(settings, config, command, rows)
+    finally:  # an interrupted sweep shows the rows that it has
+        document = {"format": FORMAT, "sweep": rows}
+        _log(document)
     log_results(config.profile_json)
+    failed = [row["setting"] for row in rows if row["result"] is None]
     if failed:
         raise FlashCartError(f"{len(failed)} of {len(settings)} settings failed: {'; '.join(failed)}.")
     return document
+
+
+def _run_settings(
+    settings: Sequence[Setting], config: ProfileConfig, command: Sequence[str], rows: list[dict[str, Any]]
+) -> None:
+    """Profile one setting after the other; add a row for each, and keep the file up to date."""
+    with tempfile.TemporaryDirectory(prefix="flashcart-sweep-") as name:
+        for number, setting in enumerate(settings, start=1):
+            _logger.info(f"sweep, {number} of {len(settings)}: {setting.text}")
+            traces = config.profile_trace_dir and config.profile_trace_dir / f"setting_{number}"
+            inner = replace(
+                config, profile_sweep=None, profile_json=Path(name) / "result.json", profile_trace_dir=traces
+            )
+            try:
+                rows.append(_row(setting, _run(setting, inner, command)))
+            except FlashCartError as error:
+                _logger.warning(f"{setting.text}: {error}")
+                rows.append(_row(setting, None) | {"error": str(error)})
+            write_json(config.profile_json, {"format": FORMAT, "sweep": rows})
+
+
+def _log(document: dict[str, Any]) -> None:
+    if not document["sweep"]:
+        return
+    _logger.info(f"\n{sweep_table(document)}")
+    for phase in _changed_batches(document):
+        _logger.warning(f"the batches of {phase} differ between settings: compare atoms/s, not times.")
 
 
 def expand(config: ProfileConfig) -> list[Setting]:
@@ -106,25 +126,60 @@ def _check(setting: Setting, config: ProfileConfig) -> None:
             raise ConfigError(f"profile_sweep: {override.partition('=')[0]} cannot be swept.")
     try:
         parse_environment({**os.environ, **setting.variables})
-        changed = load_keys(ProfileConfig, None, setting.overrides)
+        changed = _merged(setting, config)
     except UserError as error:
-        raise ConfigError(f"profile_sweep: {error}") from None
-    resolve_device(changed.device if any(text.startswith("device=") for text in setting.overrides) else config.device)
+        raise ConfigError(f"profile_sweep, {setting.text}: {error}") from None
+    resolve_device(changed.device)
+    _check_files(setting, changed)
 
 
-def _run(setting: Setting, config: ProfileConfig, folder: Path, command: Sequence[str]) -> dict[str, Any]:
-    """Profile one setting in another process; return its document."""
-    result = folder / "result.json"
+def _merged(setting: Setting, config: ProfileConfig) -> ProfileConfig:
+    """Return the configuration that the process of this setting will read."""
+    with tempfile.TemporaryDirectory(prefix="flashcart-sweep-") as name:
+        path = Path(name) / "sweep.yaml"
+        path.write_text(replace(config, profile_sweep=None).to_yaml(), encoding="utf-8")
+        return load_keys(ProfileConfig, path, setting.overrides)
+
+
+def _check_files(setting: Setting, config: ProfileConfig) -> None:
+    paths = [config.profile_checkpoint] if config.profile_checkpoint is not None else []
+    paths += [config.training_path if phase == "training" else config.inference_path for phase in config.phases]
+    for path in paths:
+        if not path.is_file():
+            raise ConfigError(f"profile_sweep, {setting.text}: there is no file {path}.")
+
+
+def _run(setting: Setting, inner: ProfileConfig, command: Sequence[str]) -> dict[str, Any]:
+    """Profile one setting in another process, which ends with this one; return its document."""
+    result = inner.profile_json
+    assert result is not None
     result.unlink(missing_ok=True)
-    inner = replace(config, profile_sweep=None, profile_json=result, profile_trace_dir=None)
-    (folder / "sweep.yaml").write_text(inner.to_yaml(), encoding="utf-8")
-    words = [*command, str(folder / "sweep.yaml"), *setting.overrides]
-    done = subprocess.run(words, env={**os.environ, **setting.variables}, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        last = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+    path = result.with_name("sweep.yaml")
+    path.write_text(inner.to_yaml(), encoding="utf-8")
+    words = [*command, str(path), *setting.overrides]
+    process = subprocess.Popen(
+        words, env={**os.environ, **setting.variables}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        _, errors = process.communicate()
+    except BaseException:
+        _end(process)
+        raise
+    if process.returncode != 0:
+        last = errors.strip().splitlines() or [f"exit code {process.returncode}"]
         raise FlashCartError(last[-1].removeprefix("flashcart-profile: "))
     document: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
     return document
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Ask a process to end, and make it."""
+    process.terminate()
+    try:
+        process.wait(timeout=_PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _row(setting: Setting, result: dict[str, Any] | None) -> dict[str, Any]:
@@ -135,10 +190,10 @@ def _row(setting: Setting, result: dict[str, Any] | None) -> dict[str, Any]:
 def sweep_table(document: dict[str, Any]) -> str:
     """Return one line per setting and phase; ratios are to the first setting that ran, larger is slower."""
     first: dict[str, float] = {}
-    cells = []
+    cells, failed = [], []
     for row in document["sweep"]:
         if row["result"] is None:
-            cells.append([row["setting"], *["failed", *["-"] * 6]])
+            failed.append([row["setting"], *["failed", *["-"] * 6]])
             continue
         for phase, found in row["result"]["phases"].items():
             timer, peak = found["timer"], found["peak_memory"]
@@ -157,7 +212,7 @@ def sweep_table(document: dict[str, Any]) -> str:
             )
     head = ["setting", "phase", "s/run", "spread", "ratio", "atoms/s", "first use s", "peak MiB"]
     cells.sort(key=lambda line: line[1])  # stable: settings stay in their order within a phase
-    return table(head, cells)
+    return table(head, cells + failed)
 
 
 def _changed_batches(document: dict[str, Any]) -> list[str]:

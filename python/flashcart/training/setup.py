@@ -17,10 +17,10 @@ from tqdm import tqdm
 
 from flashcart.config import Config, LossTerm
 from flashcart.data.batching import BatchSettings
-from flashcart.data.dataset import Dataset, LabelKeys, read_dataset, require_edges, split_dataset
+from flashcart.data.dataset import Dataset, LabelKeys, check_labels, read_dataset, require_edges, split_dataset
 from flashcart.data.statistics import OffsetSettings, fit_statistics
 from flashcart.environment import read_environment
-from flashcart.errors import ConfigError, DataError, UserError
+from flashcart.errors import ConfigError, UserError
 from flashcart.model import FlashCart, ModelConfig
 from flashcart.training.finetune import RUN_ONLY_KEYS, load_start, refit_offsets
 from flashcart.training.loader import Loader
@@ -141,8 +141,8 @@ def _read_data(config: Config, elements: tuple[str, ...] | None) -> tuple[Datase
         valid_set = read(config.valid_path, config, train_set.elements, config.r_max)
     else:
         raise ConfigError("valid_path: required to train but not set; give it, or valid_fraction.")
-    _check_labels(train_set, config.train_loss, "train_loss")
-    _check_labels(valid_set, config.early_stopping_loss, "early_stopping_loss")
+    check_labels(train_set, config.train_loss, "train_loss")
+    check_labels(valid_set, config.early_stopping_loss, "early_stopping_loss")
     return train_set, valid_set
 
 
@@ -164,16 +164,6 @@ def _advance(bar: tqdm) -> Callable[[int, int], None]:
         bar.update(done - bar.n)
 
     return move
-
-
-def _check_labels(dataset: Dataset, terms: tuple[LossTerm, ...], key: str) -> None:
-    """Refuse a loss of which one property has no label in the whole set (single atoms need no forces)."""
-    for prop in dict.fromkeys(term.property for term in terms):
-        label = {"virials": "stress"}.get(prop, prop)
-        labelled = any(getattr(sample, label) is not None for sample in dataset.samples)
-        lone_atoms = all(sample.n_atoms == 1 for sample in dataset.samples)
-        if not labelled and not (prop == "forces" and lone_atoms):
-            raise DataError(f"{key} has a term of {prop}, but no frame of {dataset.path} has a label for it.")
 
 
 def _loaders(config: Config, train_set: Dataset, valid_set: Dataset, device: torch.device) -> tuple[Loader, Loader]:
