@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from flashcart.config_profile import PHASES
+from flashcart.errors import FlashCartError
+from flashcart.nn.network import _unit_moment_factor
 from flashcart.potential import predict
 from flashcart.profiling.phases import PARTS, make_phase
 from flashcart.profiling.subject import prepare
@@ -56,7 +58,7 @@ def test_inference_needs_no_parameter_gradients(configure):
 
 
 def test_compiled_training_gives_the_gradients_of_eager_training(configure, monkeypatch):
-    """aot_eager traces all of it and generates no code: the same float64 operations."""
+    """aot_eager traces all of it and generates no code: the same float64 operations. Nothing has run before it."""
     compile_ = torch.compile
 
     def traced(function, *, mode, fullgraph, dynamic):
@@ -68,10 +70,27 @@ def test_compiled_training_gives_the_gradients_of_eager_training(configure, monk
     config = configure("profile_phase=training", "profile_dtype=float64", "profile_compile_predict=true", *small)
     subject = prepare(config)
     batches = subject.workloads[0].batches
+    _unit_moment_factor.cache_clear()
     gradients = []
-    for eager in (True, False):
+    for eager in (False, True):
         make_phase("training", subject.model, config, weighted_loss, eager=eager).run(batches)
         gradients.append([p.grad.clone() for p in subject.model.parameters() if p.grad is not None])
     torch._dynamo.reset()
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-10 * max(1.0, float(one.abs().max())))
+
+
+def test_what_cannot_be_compiled_is_a_sentence(configure, monkeypatch):
+    config = configure("profile_compile_predict=true")
+    subject = prepare(config)
+
+    def predict_or_break(*_: object, **__: object):
+        torch._dynamo.graph_break("no way through\nwith details")
+
+    monkeypatch.setattr("flashcart.profiling.phases.predict", predict_or_break)
+    phase = make_phase("inference", subject.model, config, weighted_loss, eager=False)
+    with pytest.raises(FlashCartError) as caught:
+        phase.run(subject.workloads[0].batches)
+    torch._dynamo.reset()
+    assert str(caught.value).startswith("profile_compile_predict: torch.compile of torch ")
+    assert "\n" not in str(caught.value)

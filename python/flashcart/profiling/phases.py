@@ -6,15 +6,15 @@ no part of them. Each part of a phase runs inside a region of the caller's choic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from flashcart.errors import UserError
+from flashcart.errors import FlashCartError, UserError
 from flashcart.model import FlashCart
 from flashcart.potential import AtomicGraph, Prediction, backward, predict
 
@@ -82,6 +82,18 @@ def make_phase(name: str, model: FlashCart, config: ProfileConfig, loss: LossFun
     return Phase(name, model, evaluate, lambda prediction, batch: loss(config.train_loss, prediction, batch))
 
 
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Turn what torch.compile says of code that it cannot compile into a sentence."""
+    try:
+        yield
+    except torch._dynamo.exc.TorchDynamoException as error:
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        raise FlashCartError(
+            f"profile_compile_predict: torch.compile of torch {torch.__version__} failed ({reason}); use false."
+        ) from error
+
+
 def _compiled(config: ProfileConfig, training: bool) -> Predict:
     """Return predictions through torch.compile, which sees one function that differentiates inside.
 
@@ -116,6 +128,7 @@ def _compiled(config: ProfileConfig, training: bool) -> Predict:
     def evaluate(model: FlashCart, graph: AtomicGraph) -> Prediction:
         torch.compiler.cudagraph_mark_step_begin()
         parts = (graph.edge_vectors, graph.senders, graph.receivers, graph.species, graph.batch, graph.volumes)
-        return Prediction(*compiled(model, graph.n_structures, *parts), graph)
+        with _refusals():
+            return Prediction(*compiled(model, graph.n_structures, *parts), graph)
 
     return evaluate
