@@ -18,7 +18,7 @@ from flashcart.config_keys import Config, key
 from flashcart.config_kinds import Boolean, Choice, FilePath, Integer
 from flashcart.errors import ConfigError
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*")  # of a variable, or of a key, nested ones dotted
 PHASES = ("inference", "training")
 
 
@@ -118,7 +118,8 @@ def _first(name: str, phase: str, *paths: Path | None) -> Path:
     for path in paths:
         if path is not None:
             return path
-    raise ConfigError(f"{name}: no structures for {phase}; give {name} or train_path.")
+    names = f"{name} or train_path" if phase == "inference" else f"{name}, train_path or profile_data_path"
+    raise ConfigError(f"{name}: no structures for {phase}; give {names}.")
 
 
 def profile_yaml() -> str:

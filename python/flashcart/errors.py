@@ -1,7 +1,8 @@
 """Errors whose message is written for the person at the keyboard.
 
-Takes nothing, returns exception classes; formats and prints nothing. The command-line tools print the message of a
-`UserError` alone and exit with code 2, that of any other `FlashCartError` with code 1, both without a traceback.
+Takes nothing, returns classes of exceptions and of a warning; formats and prints nothing. The command-line tools print
+the message of a `UserError` alone and exit with code 2, that of any other `FlashCartError` with code 1, both without a
+traceback.
 """
 
 from __future__ import annotations
@@ -9,6 +10,10 @@ from __future__ import annotations
 
 class FlashCartError(Exception):
     """Base of all errors of this package; the message is one or two sentences for a user."""
+
+
+class FlashCartWarning(UserWarning):
+    """What a user should know and need not act on; the command-line tools print it as a line of their log."""
 
 
 class UserError(FlashCartError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 
 import pytest
 
@@ -12,7 +13,7 @@ from flashcart.cli import test as cli_test
 from flashcart.cli import train as cli_train
 from flashcart.cli.arguments import DONE, FAILED, WRONG_INPUT, Command, exit_code_of, parse_arguments, run_command
 from flashcart.environment import read_environment
-from flashcart.errors import FlashCartError, UserError
+from flashcart.errors import FlashCartError, FlashCartWarning, UserError
 
 COMMAND = Command("flashcart-something", "Do something.")
 
@@ -41,6 +42,19 @@ def test_other_words_are_wrong_usage(argv, capsys):
         parse_arguments(COMMAND, argv)
     assert ended.value.code == WRONG_INPUT
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_warnings_of_the_package_are_lines_of_the_log(capsys):
+    def work(_: object) -> int:
+        warnings.warn("cannot be written.", FlashCartWarning, stacklevel=1)
+        return DONE
+
+    before = warnings.showwarning
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert run_command(COMMAND, [], work) == DONE
+    assert capsys.readouterr().out == "cannot be written.\n"
+    assert warnings.showwarning is before
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,10 @@ def test_variables_are_checked_before_anything_else():
     ("arguments", "sentence"),
     [
         (["nowhere.yaml"], "nowhere.yaml: no such configuration file."),
-        ([], "profile_train_path: no structures for training; give profile_train_path or train_path."),
+        (
+            [],
+            "profile_train_path: no structures for training; give profile_train_path, train_path or profile_data_path.",
+        ),
         (["profile_phas=both"], "did you mean profile_phase?"),
         (["profile_sweep={FLASHCART_X: 1}"], "profile_sweep: FLASHCART_X is no variable of FlashCart"),
     ],
@@ -73,6 +76,12 @@ def test_places_that_cannot_be_written_are_a_sentence_before_any_work(key: str, 
     (tmp_path / "file").write_text("")
     assert cli_profile.main(["train_path=nowhere.xyz", f"{key}={tmp_path / 'file' / 'a' / 'b'}", *extra]) == 2
     assert f"{key}: {tmp_path / 'file' / 'a'}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("extra", [(), ("profile_sweep={}",)], ids=["run", "sweep"])
+def test_a_folder_cannot_be_the_file_for_results(extra, tmp_path: Path, capsys):
+    assert cli_profile.main(["train_path=nowhere.xyz", f"profile_json={tmp_path}", *extra]) == 2
+    assert f"profile_json: {tmp_path} is a folder; give the name of a file." in capsys.readouterr().err
 
 
 def test_commands_of_the_documentation_name_keys_that_exist(tmp_path: Path, monkeypatch):

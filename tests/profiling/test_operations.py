@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 import torch
 
 from flashcart.config_profile import PHASES
-from flashcart.profiling.operations import named_layers, profile_operations
+from flashcart.errors import UserError
+from flashcart.profiling.operations import _write_trace, named_layers, profile_operations
 from flashcart.profiling.phases import PARTS, make_phase
 from flashcart.profiling.subject import prepare
 
@@ -43,6 +46,30 @@ def test_shapes_and_stacks_are_recorded_on_request(configure):
     rows = profile_operations(phase, subject.workloads[0].batches, config, subject.device)
     assert any("192" in row.shapes for row in rows if row.name == "aten::mm")  # two frames of 96 atoms
     assert any(row.stack for row in rows)
+    assert not [row.name for row in rows if re.search(r"\(\d+\): |built-in|^nn.Module", row.name)]  # no operations
+
+
+def test_a_trace_that_cannot_be_written_is_a_sentence(configure, tmp_path):
+    config = configure(f"profile_trace_dir={tmp_path}")
+    (tmp_path / "inference.json").mkdir()
+    subject = prepare(config)
+    phase = make_phase("inference", subject.model, config, loss=None, eager=True)
+    with pytest.raises(UserError, match=r"profile_trace_dir: .*inference\.json cannot be written \(.+\)\.") as caught:
+        profile_operations(phase, subject.workloads[0].batches, config, subject.device)
+    assert "\n" not in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["inference.json"]
+
+
+def test_half_a_trace_is_refused_and_removed(tmp_path):
+    """torch reports nothing when the disk is full."""
+
+    class Profiler:
+        def export_chrome_trace(self, path: str) -> None:
+            Path(path).write_text('{"traceEvents": [')
+
+    with pytest.raises(UserError, match="the trace is not whole; is the disk full"):
+        _write_trace(Profiler(), tmp_path / "inference.json")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_layers_that_fail_close_their_ranges():

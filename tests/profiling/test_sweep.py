@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from flashcart.errors import FlashCartError, UserError
+from flashcart.profiling import sweep
 from flashcart.profiling.sweep import expand, run_sweep, sweep_table
 
 COMMAND = [sys.executable, "-m", "flashcart.cli.profile"]
@@ -33,6 +34,14 @@ def test_variables_are_told_from_keys_by_their_capitals(configure):
     assert setting.overrides == ("use_triton=false", "hidden_radial=[8, 8]")
 
 
+def test_nested_keys_are_dotted_and_mappings_stand_in_a_list(configure):
+    loss = "train_loss: [{weighted_sum: [{property: energy, reduce: sse}, {property: forces, reduce: sse}]}]"
+    (setting,) = expand(configure(f"profile_sweep={{{loss}, train_loss.weighted_sum.0.weight: 2}}"))
+    changed = sweep._merged(setting, configure())
+    assert [term.property for term in changed.train_loss] == ["energy", "forces"]
+    assert changed.train_loss[0].weight == 2
+
+
 @pytest.mark.parametrize(
     ("sweep", "sentence"),
     [
@@ -47,6 +56,9 @@ def test_variables_are_told_from_keys_by_their_capitals(configure):
         ("{n_hidden_feat: 3}", "n_hidden_feat: unknown key in the override"),
         ("{profile_dtype: float16}", "allowed: float32, float64"),
         ("{profile_json: x.json}", "profile_json cannot be swept."),
+        ("{r_max: [2.5, 0.5], r_min: 1.0}", "profile_sweep, r_max=0.5 r_min=1: r_min: got 1"),  # only together
+        ("{train_path: nowhere.xyz}", "profile_sweep, train_path=nowhere.xyz: there is no file "),
+        ("{profile_checkpoint: nowhere.safetensors}", "there is no file "),
         ("{device: gpu}", "finds no GPU here"),
     ],
 )
@@ -111,3 +123,33 @@ def test_an_interrupted_sweep_keeps_its_rows(configure, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         run_sweep(configure(f"profile_json={path}", "profile_sweep=[{}, {profile_dtype: float64}]"), COMMAND)
     assert [row["result"] for row in json.loads(path.read_text(encoding="utf-8"))["sweep"]] == [done]
+
+
+def test_traces_of_each_setting_have_a_folder(configure, tmp_path):
+    sweep_key = "profile_sweep={profile_dtype: [float32, float64]}"
+    run_sweep(configure("profile_phase=inference", f"profile_trace_dir={tmp_path / 'traces'}", sweep_key), COMMAND)
+    found = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*.json"))
+    assert [str(path) for path in found] == ["traces/setting_1/inference.json", "traces/setting_2/inference.json"]
+
+
+def test_rows_that_failed_stand_last():
+    timer = {"median": 1.0, "spread": 0.0}
+    phase = {"timer": timer, "peak_memory": None, "atoms_per_second": 2.0, "first_use": {"seconds": 1.0}}
+    rows = [{"setting": "a", "result": None}, {"setting": "b", "result": {"phases": {"inference": phase}}}]
+    assert [line.split()[0] for line in sweep_table({"sweep": rows}).splitlines()] == ["setting", "b", "a"]
+
+
+def test_an_interrupted_sweep_shows_its_rows(configure, monkeypatch, caplog):
+    timer = {"median": 1.0, "spread": 0.0, "mean": 1.0}
+    phase = {"timer": timer, "peak_memory": None, "atoms_per_second": 2.0, "first_use": {"seconds": 1.0}}
+    done = {"phases": {"inference": phase | {"path": "x", "batches": []}}}
+
+    def run(setting, *_: object):
+        if setting.text == "profile_dtype=float64":
+            raise KeyboardInterrupt
+        return done
+
+    monkeypatch.setattr("flashcart.profiling.sweep._run", run)
+    with caplog.at_level("INFO", "flashcart"), pytest.raises(KeyboardInterrupt):
+        run_sweep(configure("profile_sweep=[{}, {profile_dtype: float64}]"), COMMAND)
+    assert "as configured  inference" in caplog.text

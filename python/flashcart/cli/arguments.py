@@ -10,6 +10,7 @@ import argparse
 import logging
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from typing import Any, NoReturn
 from flashcart import __version__
 from flashcart.config import Config, describe_keys, load_keys
 from flashcart.environment import read_environment, set_allocator_default
-from flashcart.errors import FlashCartError, UserError
+from flashcart.errors import FlashCartError, FlashCartWarning, UserError
 
 DONE, FAILED, WRONG_INPUT = 0, 1, 2
 _logger = logging.getLogger("flashcart")
@@ -112,14 +113,21 @@ class _Parser(argparse.ArgumentParser):
 
 @contextmanager
 def _log_on_terminal() -> Iterator[None]:
-    """Print what the package logs, from INFO on, except errors, which `_report` prints."""
+    """Print what the package logs, from INFO on, and its warnings; errors are for `_report`."""
     handler = logging.StreamHandler(sys.stdout)
     handler.addFilter(lambda record: logging.INFO <= record.levelno < logging.ERROR)
     _logger.addHandler(handler)
     _logger.setLevel(logging.INFO)
+    show = warnings.showwarning
+    warnings.showwarning = lambda message, category, *rest, **more: (
+        _logger.warning(str(message))
+        if issubclass(category, FlashCartWarning)
+        else show(message, category, *rest, **more)
+    )
     try:
         yield
     finally:
+        warnings.showwarning = show
         _logger.removeHandler(handler)
 
 

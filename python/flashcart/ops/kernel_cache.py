@@ -8,9 +8,11 @@ process.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import importlib.util
 import os
+import shutil
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -20,6 +22,7 @@ from types import ModuleType
 
 import flashcart
 from flashcart.environment import read_environment
+from flashcart.errors import FlashCartWarning
 from flashcart.ir.contraction import Contraction, parse
 from flashcart.ir.requests import Request, request_name
 
@@ -41,8 +44,10 @@ def _temporary_folder() -> Path:
     warnings.warn(
         f"the cache folder {cache_folder()} cannot be written; using {folder} for this process. "
         "Set FLASHCART_CACHE_DIR to a writable folder to keep generated files.",
+        FlashCartWarning,
         stacklevel=2,
     )
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 

@@ -256,7 +256,7 @@ def _linear_launch_plan(program: Contraction, item_size: int, n_channels: int) -
                 "terms": sum(term.output[0] == launch.output for term in program.terms),
                 "block": tiles[0].channels,
                 "registers": None,
-                "tiles": " or ".join(f"{tile.rows}x{tile.channels}" for tile in tiles),
+                "tiles": " or ".join(dict.fromkeys(f"{tile.rows}x{tile.channels}" for tile in tiles)),
             }
         )
     return plan

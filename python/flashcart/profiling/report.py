@@ -123,7 +123,7 @@ def timer_lines(result: PhaseResult, memory_kind: str) -> list[str]:
         ),
         f"[first-use] {name}: {found.first_use:.4g} s, {found.first_compilations}",
         f"[warm-up] {name}: {warm}",
-        f"[timer] {name}: {_times(found.whole)}, {result.atoms_per_second:.4g} atoms/s, peak memory {peak}",
+        f"[timer] {name}: {_times(found.whole)}, {rate(result.atoms_per_second)} atoms/s, peak memory {peak}",
         *(f"[phase-timer] {name}, {part}: {_times(times)}" for part, times in found.parts.items()),
         f"[phase-timer] {name}, all parts: {_times(found.parts_total)}",
         f"compilations during timed runs of {name}: {found.compilations.total}"
@@ -137,6 +137,11 @@ def _times(times: Times) -> str:
         f"{times.mean:.4g} s/run (mean of {n} run{'s' if n > 1 else ''}), median {times.median:.4g} s, "
         f"spread {times.spread:.2g} s"
     )
+
+
+def rate(per_second: float) -> str:
+    """Return a number per second with four digits at least."""
+    return f"{per_second:.0f}" if per_second >= 1000 else f"{per_second:.4g}"
 
 
 def operation_table(rows: Sequence[OperationRow], limit: int, with_memory: bool) -> str:
@@ -157,8 +162,18 @@ def operation_table(rows: Sequence[OperationRow], limit: int, with_memory: bool)
         columns.append(("GPU MiB", lambda row: f"{row.device_bytes / 2**20:.2f}"))
     if any(row.shapes for row in rows):
         columns.append(("shapes", lambda row: row.shapes[:60]))
+    if any(row.stack for row in rows):
+        columns.append(("called from", lambda row: _origin(row.stack)))
     cells = [[text(row) for _, text in columns] for row in rows[:limit]]
     return table([name for name, _ in columns], cells)
+
+
+def _origin(stack: Sequence[str]) -> str:
+    """Return the innermost line of this package, else the innermost one: file (line): function."""
+    if not stack:
+        return ""
+    line = next((line for line in stack if "flashcart/" in line), stack[0])
+    return line.rpartition("site-packages/")[2].rpartition("flashcart/")[2][:60]
 
 
 def program_table(rows: Sequence[ProgramRow], limit: int) -> str:

@@ -104,7 +104,7 @@ def prepare(config: ProfileConfig) -> Subject:
     if "training" in config.phases:
         check_labels(datasets[config.training_path], config.train_loss, "train_loss")
     workloads = tuple(_workload(config, phase, datasets, device, notes) for phase in config.phases)
-    return Subject(model, device, model.embedding.dtype, source, workloads, deterministic, tuple(notes))
+    return Subject(model, device, model.embedding.dtype, source, workloads, deterministic, tuple(dict.fromkeys(notes)))
 
 
 def _not_applied(config: ProfileConfig) -> list[str]:
@@ -173,7 +173,8 @@ def _workload(
     dataset, size = datasets[path], config.batch_size(phase)
     settings = BatchSettings(size, seed=config.data_seed, dynamic=config.profile_dynamic_batching)
     plan = plan_batches(dataset, settings, epoch=0)
-    name = "profile_batch_size" if phase == "inference" else "profile_train_batch_size"
+    own = phase == "training" and config.profile_train_batch_size is not None
+    name = "profile_train_batch_size" if own else "profile_batch_size"
     if size > len(dataset):
         notes.append(f"{name}: {size} is more than the {len(dataset)} structures of {path}; a batch holds all of them.")
     if config.profile_n_batches > len(plan):

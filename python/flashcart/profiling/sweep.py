@@ -25,7 +25,7 @@ from flashcart.config_profile import ProfileConfig
 from flashcart.device import resolve_device
 from flashcart.environment import describe_variables, parse_environment
 from flashcart.errors import ConfigError, FlashCartError, UserError
-from flashcart.profiling.report import FORMAT, check_writable, log_results, table, write_json
+from flashcart.profiling.report import FORMAT, check_writable, log_results, rate, table, write_json
 
 _logger = logging.getLogger("flashcart")
 _PATIENCE = 10.0  # s that a process is given to end by itself
@@ -205,7 +205,7 @@ def sweep_table(document: dict[str, Any]) -> str:
                     f"{timer['median']:.4g}",
                     f"{timer['spread']:.2g}",
                     f"{timer['median'] / first[phase]:.3f}",
-                    f"{found['atoms_per_second']:.4g}",
+                    rate(found["atoms_per_second"]),
                     f"{found['first_use']['seconds']:.3g}",
                     "-" if peak is None else f"{peak / 2**20:.0f}",
                 ]
