@@ -31,8 +31,10 @@ from ase import Atoms
 from ase.io import read, write
 
 from flashcart.calculators.ase import FlashCartCalculator
+from flashcart.cli.arguments import exit_code_of
 from flashcart.data.graph import atoms_to_graph
 from flashcart.device import resolve_device
+from flashcart.errors import FlashCartError, UserError
 from flashcart.potential import predict
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,10 +46,15 @@ STEP = 0.005  # Å, root mean square displacement between two calls of ASE: abou
 def main(arguments: list[str] | None = None) -> int:
     """Time all sizes; return the exit code."""
     options = parse(arguments)
-    options.output.mkdir(parents=True, exist_ok=True)
+    return exit_code_of(lambda: time_all(options), name="timing.py")
+
+
+def time_all(options: argparse.Namespace) -> int:
+    """Time all sizes, print and write them."""
     device = str(resolve_device(options.device))
+    cell = read_cell(options.structure, options.largest)
     calculator = FlashCartCalculator(options.model, device=device, dtype="trained", skin=1.0)
-    cell = read(options.structure, 0)
+    make_folder(options.output)
     rows = []
     print(f"{'atoms':>8}  {'Python':>14}  {'ASE':>14}  {'LAMMPS':>14}   atoms/s", flush=True)
     for replicas in sizes(len(cell), options.largest):
@@ -80,6 +87,29 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--output", type=Path, default=ROOT / "build/timing")
     return parser.parse_args(arguments)
+
+
+def read_cell(path: Path, largest: int) -> Atoms:
+    """The first structure of a file, in any format that ASE reads. Raises UserError for one that cannot be repeated."""
+    if not path.is_file():
+        raise UserError(f"--structure: there is no file {path}.")
+    try:
+        cell = read(path, 0)
+    except Exception as error:  # ASE's readers raise what they run into
+        raise UserError(f"--structure: ASE cannot read {path} ({type(error).__name__}).") from error
+    if not len(cell) or cell.cell.rank < 3 or not cell.pbc.all():
+        raise UserError(f"--structure: the first structure of {path} is not a periodic one with atoms.")
+    if largest < len(cell):
+        raise UserError(f"--largest: {largest} is less than the {len(cell)} atoms of {path}.")
+    return cell
+
+
+def make_folder(path: Path) -> None:
+    """Make the folder for results."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--output: the folder {path} cannot be made ({error.strerror}).") from None
 
 
 def sizes(n_atoms: int, largest: int) -> list[tuple[int, int, int]]:
@@ -147,7 +177,7 @@ def time_lammps(
     done = subprocess.run(command, cwd=options.output, capture_output=True, text=True, env=environment, check=False)
     loops = re.findall(r"^Loop time of (\S+) on .* for (\d+) steps", done.stdout, flags=re.M)
     if done.returncode != 0 or len(loops) != 2:
-        raise SystemExit(f"LAMMPS failed:\n{done.stdout[-1000:]}{done.stderr[-1000:]}")
+        raise FlashCartError(f"LAMMPS failed:\n{done.stdout[-1000:]}{done.stderr[-1000:]}")
     return float(loops[1][0]) / int(loops[1][1])
 
 
