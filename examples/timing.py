@@ -130,7 +130,7 @@ def time_python(calculator: FlashCartCalculator, atoms: Atoms, device: str) -> f
     def evaluate() -> None:
         predict(model, graph)
         if device != "cpu":
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(device)
 
     return median_time(evaluate)
 

@@ -46,7 +46,7 @@ def test_every_other_word_is_false(word: str) -> None:
         ("FLASHCART_KERNEL_L_MAX", "-1", "an integer of at least 0"),
         ("FLASHCART_KERNEL_L_MAX", "", "an integer of at least 0"),
         ("FLASHCART_TP_CSR_GROUP_BUDGET", "1.5", "an integer of at least 1"),
-        ("FLASHCART_TP_BWD_CSR_SLOTS", "0", "an integer of at least 1"),
+        ("FLASHCART_TP_BWD_CSR_SLOTS", "0", "an integer from 1 to 1024"),
         ("FLASHCART_TP_SCATTER_KERNEL", "coo", "csr or edge"),
         ("FLASHCART_TP_DBWD_SPLIT", "half", "fused or full"),
         ("FLASHCART_CACHE_DIR", "", "the path of a folder"),
@@ -73,6 +73,27 @@ def test_cache_folder_follows_xdg_unless_that_is_relative() -> None:
     assert parse_environment({"XDG_CACHE_HOME": "/some where"}).cache_dir == Path("/some where/flashcart")
     assert parse_environment({"XDG_CACHE_HOME": "x"}).cache_dir == Path("~/.cache/flashcart").expanduser()
     assert parse_environment({"FLASHCART_CACHE_DIR": "~/k"}).cache_dir == Path("~/k").expanduser()
+
+
+def test_a_home_that_nobody_has_is_a_sentence() -> None:
+    with pytest.raises(EnvironmentVariableError, match=r"FLASHCART_CACHE_DIR='~nobody-at-all/x' is not allowed"):
+        parse_environment({"FLASHCART_CACHE_DIR": "~nobody-at-all/x"})
+
+
+def test_without_a_home_the_default_is_below_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container with an arbitrary user: kernel_cache then takes a temporary folder."""
+
+    def fail() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", fail)
+    assert parse_environment({}).cache_dir == Path("/.cache/flashcart")
+
+
+@pytest.mark.parametrize("value", ["0", "1025", "100000000000000000000"])
+def test_groups_of_edges_are_at_most_1024(value: str) -> None:
+    with pytest.raises(EnvironmentVariableError, match=r"SLOTS='\d+' .* from 1 to 1024"):
+        parse_environment({"FLASHCART_TP_BWD_CSR_SLOTS": value})
 
 
 def test_documentation_lists_every_variable_once() -> None:

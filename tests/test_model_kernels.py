@@ -1,5 +1,7 @@
 """The kernels of a model, and that they are compiled once."""
 
+import shutil
+
 import pytest
 import torch
 
@@ -37,7 +39,7 @@ def on_a_gpu(monkeypatch, tmp_path):
 
     monkeypatch.setattr(model_kernels, "backend_for", lambda use_triton, device: "triton")
     monkeypatch.setattr(model_kernels, "present_target", lambda: Target("cuda", 90, 32))
-    monkeypatch.setattr(model_kernels, "cache_folder", lambda: tmp_path)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
     monkeypatch.setattr(model_kernels, "compile_ahead", compile_ahead_of)
     monkeypatch.setattr(torch.cuda, "device", lambda device: torch.no_grad())
     return runs
@@ -52,6 +54,30 @@ def test_kernels_are_prepared_until_that_succeeds_and_then_no_more(on_a_gpu):
     model_kernels.prepare_kernels(model, "training")
     model_kernels.prepare_kernels(model.double(), "inference")
     assert [run[0].dtype for run in on_a_gpu] == ["float32", "float32", "float32", "float64"]
+
+
+def test_kernels_are_prepared_again_where_there_are_none(on_a_gpu, monkeypatch, tmp_path):
+    """Another machine on the same cache of sources, and a cache of Triton that was emptied."""
+    model = FlashCart(SMALL)
+    for _ in range(3):
+        model_kernels.prepare_kernels(model, "inference")
+    assert len(on_a_gpu) == 2
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "elsewhere"))
+    model_kernels.prepare_kernels(model, "inference")
+    assert len(on_a_gpu) == 3
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    shutil.rmtree(tmp_path / "triton")
+    model_kernels.prepare_kernels(model, "inference")
+    assert len(on_a_gpu) == 4
+
+
+def test_a_new_emitter_of_linear_maps_is_compiled_ahead_too(on_a_gpu, monkeypatch):
+    model = FlashCart(SMALL)
+    for _ in range(3):
+        model_kernels.prepare_kernels(model, "inference")
+    monkeypatch.setattr(model_kernels.triton_linear, "emitter_hash", lambda: "another")
+    model_kernels.prepare_kernels(model, "inference")
+    assert len(on_a_gpu) == 3
 
 
 def test_nothing_is_prepared_for_a_cpu(monkeypatch):

@@ -26,7 +26,7 @@ PLUGIN_VARIABLES = {
 
 
 def _variable(name: str, default: Any, meaning: str, **limits: Any) -> Any:
-    """Declare one variable; `limits`: minimum (integers), choices (words), unset (text for a derived default)."""
+    """Declare one variable; `limits`: minimum, maximum (integers), choices (words), unset (text of a default)."""
     return field(default=default, metadata={"variable": name, "meaning": meaning, **limits})
 
 
@@ -73,6 +73,7 @@ class Environment:
         None,
         "number of those groups; 1: one group per receiver",
         minimum=1,
+        maximum=1024,
         unset="chosen from the average degree",
     )
     tp_bwd_split: str | None = _variable(
@@ -146,6 +147,11 @@ def set_allocator_default() -> str | None:
     return None
 
 
+def set_cublas_default() -> None:
+    """Let cuBLAS use one workspace of a fixed size, unless the user has configured it: else sums may vary."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
 def _parse(text: str, metadata: Mapping[str, Any], default: Any) -> Any:
     """Convert the text of one variable: a word of `choices`, an integer, a folder or a boolean."""
     if isinstance(default, bool):
@@ -159,12 +165,17 @@ def _parse(text: str, metadata: Mapping[str, Any], default: Any) -> Any:
             number = int(text)
         except ValueError:
             number = metadata["minimum"] - 1
-        if number < metadata["minimum"]:
-            raise _error(text, metadata, f"an integer of at least {metadata['minimum']}")
+        minimum, maximum = metadata["minimum"], metadata.get("maximum")
+        if number < minimum or (maximum is not None and number > maximum):
+            allowed = f"of at least {minimum}" if maximum is None else f"from {minimum} to {maximum}"
+            raise _error(text, metadata, f"an integer {allowed}")
         return number
     if not text.strip():
         raise _error(text, metadata, "the path of a folder")
-    return Path(text).expanduser().absolute()
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError:  # ~ of nobody
+        raise _error(text, metadata, "the path of a folder") from None
 
 
 def _error(text: str, metadata: Mapping[str, Any], allowed: str) -> EnvironmentVariableError:
@@ -174,5 +185,10 @@ def _error(text: str, metadata: Mapping[str, Any], allowed: str) -> EnvironmentV
 def _default_cache_dir(variables: Mapping[str, str]) -> Path:
     """Follow the XDG base directory specification: an empty or relative XDG_CACHE_HOME counts as unset."""
     base = variables.get("XDG_CACHE_HOME", "")
-    root = Path(base) if os.path.isabs(base) else Path("~/.cache").expanduser()
-    return root / "flashcart"
+    if os.path.isabs(base):
+        return Path(base) / "flashcart"
+    try:
+        home = Path.home()
+    except RuntimeError:  # a user without a home: as with HOME=/, which is seldom writable, see ops/kernel_cache.py
+        home = Path("/")
+    return home / ".cache" / "flashcart"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,10 +17,10 @@ from pathlib import Path
 import torch
 
 from flashcart.model import FlashCart, ModelConfig, backend_for
+from flashcart.ops import triton_backend, triton_linear
 from flashcart.ops.compile_ahead import Task, compile_ahead, present_target
 from flashcart.ops.contract import recorded_keys
-from flashcart.ops.kernel_cache import cache_folder
-from flashcart.ops.triton_backend import emitter_hash, settings
+from flashcart.ops.triton_backend import settings
 from flashcart.potential import backward, site_energies_and_gradients
 
 PHASES = ("inference", "training")
@@ -53,10 +52,11 @@ def contractions_of_model(config: ModelConfig, phase: str) -> list[str]:
 
 
 def prepare_kernels(model: FlashCart, phase: str, *, deterministic: bool | None = None) -> None:
-    """Compile the kernels that a model on a GPU will use, unless the cache folder notes that this was done.
+    """Compile the kernels that a model on a GPU will use, unless a note in Triton's cache says that this was done.
 
-    Does nothing for a model on a CPU or on the torch back end. Of processes that start at once on one cache folder, the
-    ranks of an MPI run for example, the first one compiles and the others wait for it.
+    Does nothing for a model on a CPU or on the torch back end. Of processes that start at once on one cache of Triton,
+    the ranks of an MPI run for example, the first one compiles and the others wait for it. The note lies beside the
+    compiled kernels, so it goes when they go, and says nothing of another machine's.
 
     Args:
         model: on its device.
@@ -73,8 +73,8 @@ def prepare_kernels(model: FlashCart, phase: str, *, deterministic: bool | None 
     keys = contractions_of_model(model.config, phase)
     width, tf32 = model.config.n_hidden_feats, model.config.tf32
     tasks = [Task(key, width, dtype, target, chosen, tf32) for key in keys]
-    name = repr((tasks, settings(), emitter_hash(), os.environ.get("TRITON_CACHE_DIR")))
-    note = cache_folder() / "compiled" / hashlib.sha256(name.encode()).hexdigest()[:32]
+    name = repr((tasks, settings(), triton_backend.emitter_hash(), triton_linear.emitter_hash()))
+    note = _triton_cache() / "flashcart" / hashlib.sha256(name.encode()).hexdigest()[:32]
     with _lock(note.with_suffix(".lock")):
         if note.exists():
             return
@@ -87,6 +87,13 @@ def prepare_kernels(model: FlashCart, phase: str, *, deterministic: bool | None 
                 note.touch()
         else:
             _log.info("kernels for %s are compiled at their first use", phase)
+
+
+def _triton_cache() -> Path:
+    """The folder of compiled kernels."""
+    from triton import knobs
+
+    return Path(knobs.cache.dir)
 
 
 @contextlib.contextmanager

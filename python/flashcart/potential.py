@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from flashcart.environment import read_environment, set_cublas_default
 from flashcart.model import Exchange, FlashCart
 
 
@@ -83,6 +84,8 @@ def numerics(tf32: bool, deterministic: bool) -> Iterator[None]:
         tf32: allow TF32 in matrix products on CUDA devices.
         deterministic: use deterministic algorithms only.
     """
+    if deterministic:
+        set_cublas_default()
     matmul = torch.backends.cuda.matmul
     before = matmul.fp32_precision, torch.are_deterministic_algorithms_enabled()
     matmul.fp32_precision = "tf32" if tf32 else "ieee"  # the newer switch reads beside the older one
@@ -121,13 +124,21 @@ def predict(model: FlashCart, graph: AtomicGraph, *, training: bool = False) -> 
         graph: one or several structures, on the model's device.
         training: keep the autograd graph, so that a loss on any of the results can be differentiated.
     """
-    deterministic = model.config.deterministic or torch.are_deterministic_algorithms_enabled()
-    with numerics(model.config.tf32, deterministic), threads_for(graph):
+    with numerics(model.config.tf32, is_deterministic(model)), threads_for(graph):
         site_energies, gradients = site_energies_and_gradients(
             model, graph.edge_vectors, graph.senders, graph.receivers, graph.species, create_graph=training
         )
-    if not training:
-        site_energies = site_energies.detach()
+        return _prediction(graph, site_energies if training else site_energies.detach(), gradients)
+
+
+def is_deterministic(model: FlashCart) -> bool:
+    """Whether a model's key, FLASHCART_DETERMINISTIC or torch's own switch asks for reproducible results."""
+    asked = model.config.deterministic or read_environment().deterministic
+    return asked or torch.are_deterministic_algorithms_enabled()
+
+
+def _prediction(graph: AtomicGraph, site_energies: Tensor, gradients: Tensor) -> Prediction:
+    """Sums over atoms and edges."""
     energy = site_energies.new_zeros(graph.n_structures).index_add(0, graph.batch, site_energies)
     forces = edge_forces(gradients, graph.senders, graph.receivers, graph.species.shape[0])
     outer = graph.edge_vectors.to(gradients.dtype).unsqueeze(2) * gradients.unsqueeze(1)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from flashcart.ops import compile_ahead
+
 ROOT = Path(__file__).resolve().parents[2]
 pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -50,6 +52,15 @@ def test_all_kernels_of_the_default_model_compile(tmp_path):
         assert tables[name]["seconds"] < 120
 
 
+def test_workers_see_this_package_and_no_modules_of_the_folder_in_use(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}")
+    path = compile_ahead._module_path()
+    assert path[0] == str(tmp_path)
+    assert "" not in path
+    package = Path(compile_ahead.flashcart.__file__).resolve().parents[1]
+    assert package.name.endswith("-packages") or str(package) in path
+
+
 PROGRAM = """
 from flashcart.algebra.lowering import make
 from flashcart.ir.requests import ProductRequest, Weights
@@ -60,6 +71,22 @@ key = key_of(make(ProductRequest(1, 1, 1, True, False, Weights.ROW, False)))
 task = Task(key, 16, "float32", Target("cuda", 90, 32))
 print(compile_ahead([task], workers=2), compile_ahead([]))
 """
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 cannot leave the current folder out")
+def test_workers_get_contractions_that_lie_in_no_shared_folder(tmp_path, monkeypatch):
+    """The cache folder cannot be made, so this process has its own; a file of the user is named like a module."""
+    (tmp_path / "file").write_text("")
+    (tmp_path / "typing_extensions.py").write_text("raise RuntimeError('of the user')")
+    script = tmp_path / "main.py"
+    script.write_text(PROGRAM)
+    monkeypatch.setenv("FLASHCART_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path / "triton")}
+    environment.pop("TRITON_INTERPRET", None)
+    done = subprocess.run(
+        [sys.executable, "-I", str(script)], env=environment, capture_output=True, text=True, timeout=280, cwd=tmp_path
+    )
+    assert done.stdout.split() == ["2", "0"], done.stderr[-2000:]
 
 
 def test_workers_fill_the_cache_of_triton_also_from_a_script_without_a_main_guard(tmp_path):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
 import os
+import py_compile
 import subprocess
 import sys
 import warnings
@@ -11,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from flashcart.ir.contraction import parse
+from flashcart.ir.requests import ExpansionRequest, request_name
 from flashcart.ops import kernel_cache
 from flashcart.ops.kernel_cache import read_checked, stored, write_checked
 
@@ -167,6 +171,47 @@ def test_a_folder_that_is_only_read_gives_no_warning(tmp_path, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert stored("name.txt", lambda: "other\n")[0] == "text\n"
+
+
+def test_modules_run_what_was_checked_and_no_bytecode(tmp_path, monkeypatch):
+    """Python's bytecode has no checksum: neither rubbish nor another program beside the file may count."""
+    monkeypatch.setattr(kernel_cache, "cache_folder", lambda: tmp_path)
+    path = stored("one.py", lambda: "VALUE = 1\n")[1]
+    bytecode = Path(importlib.util.cache_from_source(str(path)))
+    other = tmp_path / "other.py"
+    other.write_text("VALUE = 2\n")
+    py_compile.compile(str(other), cfile=str(bytecode), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    assert kernel_cache.load_module("one.py", pytest.fail).VALUE == 1
+    bytecode.write_bytes(bytecode.read_bytes()[:20])
+    module = kernel_cache.load_module("one.py", pytest.fail)
+    assert module.VALUE == 1
+    assert module.__file__ == str(path)
+
+
+def test_sources_of_functions_are_found(tmp_path, monkeypatch):
+    """Triton reads the source of a kernel by Python's own means."""
+    monkeypatch.setattr(kernel_cache, "cache_folder", lambda: tmp_path)
+    module = kernel_cache.load_module("two.py", lambda: "def f():\n    return 2\n")
+    assert inspect.getsource(module.f) == "def f():\n    return 2\n"
+
+
+def test_others_may_read_files_if_the_umask_lets_them(tmp_path):
+    before = os.umask(0o027)
+    try:
+        write_checked(tmp_path / "name.txt", "text\n")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "name.txt").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_request_with_another_content_is_made_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(kernel_cache, "cache_folder", lambda: tmp_path)
+    program = program_named("rows")
+    request = ExpansionRequest(1)
+    name = f"requests/{request_name(request)}-{kernel_cache.generator_hash()}.txt"
+    write_checked(tmp_path / name, "of an older format\n")
+    assert kernel_cache.contraction_of_request(request, lambda: program) == program
+    assert read_checked(tmp_path / name) == program.text
 
 
 def test_process_works_with_an_unwritable_folder(unwritable, warm_folder):

@@ -86,6 +86,16 @@ def test_any_number_of_channels(channels):
         assert worst_error(program, torch.float64, channels) < LIMITS[torch.float64]
 
 
+@pytest.mark.usefixtures("triton_interpreter")
+@pytest.mark.parametrize("slots", [1, 2])
+def test_receivers_share_buffers_for_sums_over_all_edges(slots, monkeypatch):
+    """More receivers than buffers: memory must not grow with the number of atoms."""
+    monkeypatch.setattr(triton_backend, "MOST_PARTS", 2)
+    monkeypatch.setattr(triton_backend, "slots_of", lambda program, degree: slots)
+    for program in orders(ProductRequest(1, 1, 1, True, False, Weights.SHARED, False)):
+        assert worst_error(program, torch.float64) < LIMITS[torch.float64], order_of(program)
+
+
 def test_plans_hold_every_term_once():
     for program in orders(EDGES):
         for settings in SETTINGS.values():

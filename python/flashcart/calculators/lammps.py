@@ -24,7 +24,7 @@ import flashcart
 from flashcart import potential
 from flashcart.deploy import load_model, read_metadata
 from flashcart.device import resolve_device
-from flashcart.environment import set_allocator_default
+from flashcart.environment import read_environment, set_allocator_default
 from flashcart.errors import FlashCartError, UserError
 from flashcart.model import announce_backend
 from flashcart.model_kernels import prepare_kernels
@@ -154,7 +154,8 @@ class LammpsPotential:
 
     def _deterministic(self) -> bool:
         chosen = self.request.deterministic
-        return self.model.config.deterministic if chosen == "model" else chosen == "on"
+        asked = self.model.config.deterministic if chosen == "model" else chosen == "on"
+        return asked or read_environment().deterministic
 
     def set_neighbors(
         self,
@@ -219,10 +220,14 @@ class LammpsPotential:
             )
             if halo is not None:
                 halo.finish()
-        edges = (pairs.sender_atoms.index_select(0, inside), pairs.receiver_atoms.index_select(0, inside))
-        if not bool(site_energies.detach().isfinite().all()):
-            raise UserError("the energy is not a finite number: atoms stand in one place, or far from anything known")
-        return _collect(site_energies.detach(), vectors, gradients.detach().double(), edges, len(place), atom_virials)
+            edges = (pairs.sender_atoms.index_select(0, inside), pairs.receiver_atoms.index_select(0, inside))
+            if not bool(site_energies.detach().isfinite().all()):
+                raise UserError(
+                    "the energy is not a finite number: atoms stand in one place, or far from anything known"
+                )
+            return _collect(
+                site_energies.detach(), vectors, gradients.detach().double(), edges, len(place), atom_virials
+            )
 
 
 def _collect(

@@ -362,10 +362,17 @@ class Kernel:
 
     def _store_shared(self, slot: int, component: int) -> None:
         value, address = f"a{slot}_{component}", self._address("o", slot, component)
+        shares = self.how[self._own(slot)] == "parts"
+        buffer = "(unit % rows_per_program)" if shares else "unit"  # csr: rows_per_program buffers
         if self.program.outputs[slot].channels:
-            self.source.line(f"tl.store({address} + unit * o{slot}_part, {value}, mask=inside)")
+            address, mask = f"{address} + {buffer} * o{slot}_part", ", mask=inside"
         else:
-            self.source.line(f"tl.store({address} + (unit * BLOCKS + part) * o{slot}_part, tl.sum({value}, axis=0))")
+            address, mask = f"{address} + ({buffer} * BLOCKS + part) * o{slot}_part", ""
+            value = f"tl.sum({value}, axis=0)"
+        if shares:
+            self.source.line(f'tl.atomic_add({address}, {value}{mask}, sem="relaxed")')
+        else:
+            self.source.line(f"tl.store({address}, {value}{mask})")
 
     def _store_receiver(self, slot: int, component: int, value: str) -> None:
         line, address = self.source.line, self._address("o", slot, component)

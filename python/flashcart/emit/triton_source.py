@@ -4,7 +4,8 @@ A generated file has one `@triton.jit` function per launch and `KERNELS`, which 
 and how; flashcart.ops.triton_backend makes grids and arguments of it, flashcart.emit.triton_kernel writes the body.
 
 Ways to write an output (`how`): `registers` summed over a receiver's edges and stored once (atomic with several slots);
-`store` one writer per element; `atomic`; `partial` one buffer per launch and program, summed afterwards.
+`store` one writer per element; `atomic`; `partial` one buffer per launch and program, summed afterwards; `parts` a
+limited number of buffers, to which programs add atomically, summed afterwards.
 """
 
 from __future__ import annotations
@@ -26,16 +27,14 @@ def emit(program: Contraction, settings: LaunchSettings, item_size: int = 4) -> 
     write_header(source, program, VERSION, f"{len(launches)} launches, {variant}, float{8 * item_size}")
     source.line("import triton")
     source.line("import triton.language as tl")
-    if variant != "lanes" and any(how_written(o, program, variant) == "partial" for o in program.outputs):
+    ways = [how_written(operand, program, variant, settings) for operand in program.outputs]
+    if variant != "lanes" and ("partial" in ways or "parts" in ways):
         for text in FOLD.splitlines():
             source.line(text)
     written: dict[int, set[int]] = {slot: set() for slot in range(len(program.outputs))}
     entries = []
     for number, launch in enumerate(launches):
-        outputs = [
-            Written(slot, how_written(program.outputs[slot], program, variant), frozenset(written[slot]))
-            for slot in launch.outputs
-        ]
+        outputs = [Written(slot, ways[slot], frozenset(written[slot])) for slot in launch.outputs]
         block = block_of(program, launch, settings, item_size)
         source.line()
         source.line()
@@ -74,10 +73,10 @@ def block_of(program: Contraction, launch: Launch, settings: LaunchSettings, ite
     return choose_block(program, launch, settings, grouped=variant == "csr", item_size=item_size)
 
 
-def how_written(operand: Operand, program: Contraction, variant: str) -> str:
+def how_written(operand: Operand, program: Contraction, variant: str, settings: LaunchSettings) -> str:
     """The way an output is written; see the top of the file."""
     if operand.index is Index.SHARED:
-        return "partial"
+        return "parts" if variant == "csr" and not settings.deterministic else "partial"
     if operand.index is Index.RECEIVER:
         return "registers" if variant == "csr" else "atomic"
     if operand.index is Index.SENDER:

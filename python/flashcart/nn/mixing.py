@@ -73,7 +73,12 @@ class EquivariantLinear(torch.nn.Module):
 
         Returns:
             [n, (l_max + 1)^2, out_channels].
+
+        Raises:
+            ValueError: species are missing, or shapes do not fit.
         """
+        if self.n_elements is not None and species is None:
+            raise ValueError("species: needed, since each element has its own matrices")
         program = _linear_program(self.paths, self.n_elements is not None)
         ends: dict[str, Any] = {} if self.n_elements is None else {"senders": species, "n_nodes": self.n_elements}
         return contract(program, [x, self._stacked()], **ends, backend=self.backend)[0]

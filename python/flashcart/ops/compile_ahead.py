@@ -5,12 +5,13 @@ that launches the kernels reads them. A kernel is compiled by evaluating its con
 `meta`), so that everything that decides about a compiled kernel is decided by the code that launches it.
 
 Workers are new Python processes that run this file as a program, never forks and never a second run of the user's own
-script: each reads its tasks from its standard input.
+script: each reads its tasks, and the contractions that they name, from its standard input.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -22,14 +23,16 @@ from typing import Any
 
 import torch
 
-from flashcart.ir.contraction import Contraction, Index
+import flashcart
+from flashcart.ir.contraction import Contraction, Index, parse
 from flashcart.ir.launch_plan import is_indexed
 from flashcart.ops import triton_backend, triton_linear
-from flashcart.ops.kernel_cache import contraction_of_key
+from flashcart.ops.kernel_cache import contraction_of_key, remember
 
 # Rows of the tensors without data: multiples of 16, which Triton compiles for, and few enough for 32-bit strides.
 N_NODES, N_EDGES = 64, 1024
 MOST_WORKERS = 16
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,17 @@ def compile_ahead(tasks: Sequence[Task], workers: int | None = None) -> int:
     if count == 0 or python is None:
         return 0
     running = [_start(python, pieces[first::count]) for first in range(count)]
-    return sum([process.wait() == 0 for process in running])
+    return sum([_succeeded(process) for process in running])
+
+
+def _succeeded(process: subprocess.Popen[str]) -> bool:
+    """Wait for a worker; log what it died of."""
+    assert process.stderr is not None
+    with process.stderr:
+        errors = process.stderr.read().strip()
+    if process.wait() != 0:
+        _logger.info("a process that compiles kernels failed: %s", errors.rpartition("\n")[2] or "no message")
+    return process.returncode == 0
 
 
 def interpreter() -> str | None:
@@ -134,29 +147,47 @@ def distinct_pieces(tasks: Sequence[Task]) -> list[tuple[Task, int | None]]:
 
 
 def _start(python: str, pieces: Sequence[tuple[Task, int | None]]) -> subprocess.Popen[str]:
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    # Modules of the folder that the user happens to be in are not for the worker (from Python 3.11 on, that is heeded).
+    safe = {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(_module_path())}
+    environment = {**os.environ, **safe, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         [python, "-m", __name__],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
         env=environment,
     )
     assert process.stdin is not None
     try:
-        process.stdin.write(json.dumps([(asdict(task), number) for task, number in pieces]))
+        process.stdin.write(json.dumps(_message(pieces)))
         process.stdin.close()
     except BrokenPipeError:
         pass  # it ended already; its kernels are compiled at their first use
     return process
 
 
+def _module_path() -> list[str]:
+    """The user's PYTHONPATH, and where this package is, if it is not installed among others."""
+    here = Path(flashcart.__file__).resolve().parents[1]
+    given = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    return given if here.name.endswith("-packages") else [*given, str(here)]
+
+
+def _message(pieces: Sequence[tuple[Task, int | None]]) -> dict[str, Any]:
+    """What a worker reads. Contractions go with it: their files may lie in a folder of this process only."""
+    texts = {task.key: contraction_of_key(task.key).text for task, _ in pieces}
+    return {"contractions": list(texts.values()), "pieces": [(asdict(task), number) for task, number in pieces]}
+
+
 def main() -> int:
     """A worker: tasks from standard input; returns 1 if one of them failed."""
     torch.set_num_threads(1)
     failed = False
-    for fields, number in json.load(sys.stdin):
+    message = json.load(sys.stdin)
+    for text in message["contractions"]:
+        remember(parse(text))
+    for fields, number in message["pieces"]:
         task = Task(**{**fields, "target": Target(**fields["target"])})
         try:
             compile_task(task, number)

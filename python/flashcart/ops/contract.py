@@ -42,7 +42,8 @@ def contract(
         program: what to compute.
         operands: one tensor per input, `[rows, components, *channel axes]`.
         senders, receivers: [n_rows] int64, where an operand is indexed by them.
-        n_nodes: rows of the operands and outputs that are indexed by sender or receiver.
+        n_nodes: rows of the operands and outputs that are indexed by sender or receiver; no index may reach it, which
+            a GPU does not check.
         backend: `torch`, or `triton` for the generated GPU kernels.
 
     Returns:
@@ -50,6 +51,7 @@ def contract(
 
     Raises:
         UserError: the back end is unknown or cannot run these operands.
+        ValueError: shapes, dtypes or devices do not fit.
     """
     check_backend(backend, program, operands[0])
     _check_shapes(program, operands, n_nodes)
@@ -57,7 +59,10 @@ def contract(
     index = (none if senders is None else senders, none if receivers is None else receivers)
     if torch.compiler.is_compiling():
         return list(torch.ops.flashcart.contract(list(operands), *index, n_nodes, f"{backend}:{program.key}"))
-    key = f"{backend}:{key_of(program)}"
+    name = key_of(program)
+    n_rows = _check_indices(operands[0], {Index.SENDER: senders, Index.RECEIVER: receivers}, _indexed(name))
+    _check_operands(program, operands, n_rows)
+    key = f"{backend}:{name}"
     if not (torch.is_grad_enabled() and any(x.requires_grad for x in operands)):
         return _evaluate(list(operands), *index, n_nodes, key)
     return list(_Contract.apply(key, n_nodes, False, *index, *operands))
@@ -84,6 +89,39 @@ def _check_shapes(program: Contraction, operands: Sequence[Tensor], n_nodes: int
             raise ValueError(f"operand {slot}: expected shape {wanted}, got {list(operand.shape)}")
         if spec.index in (Index.SENDER, Index.RECEIVER) and operand.shape[0] != n_nodes:
             raise ValueError(f"operand {slot}: expected n_nodes = {n_nodes} rows, got {operand.shape[0]}")
+
+
+def _check_indices(like: Tensor, ends: dict[Index, Tensor | None], indexed: frozenset[Index]) -> int | None:
+    """Refuse indices that kernels, which see addresses only, would misread; return their number, None without any."""
+    n_rows = None
+    for index, end in ends.items():
+        if index not in indexed:
+            continue
+        if end is None or end.ndim != 1 or end.dtype != torch.int64 or end.device != like.device:
+            got = "none" if end is None else f"{end.dtype} {list(end.shape)} on {end.device}"
+            raise ValueError(f"{index.value}s: expected torch.int64 [n_rows] on {like.device}, got {got}")
+        if n_rows is not None and n_rows != end.shape[0]:
+            raise ValueError(f"receivers: expected {n_rows}, as many as senders, got {end.shape[0]}")
+        n_rows = end.shape[0]
+    return n_rows
+
+
+def _check_operands(program: Contraction, operands: Sequence[Tensor], n_rows: int | None) -> None:
+    """Refuse operands that do not fit to each other; n_rows: as `_check_indices` returns it."""
+    sizes: dict[str, int] = {}
+    dtype, device = operands[0].dtype, operands[0].device
+    for slot, (spec, x) in enumerate(zip(program.inputs, operands, strict=True)):
+        if x.dtype != dtype or x.device != device:
+            raise ValueError(f"operand {slot}: expected {dtype} on {device}, got {x.dtype} on {x.device}")
+        for axis, size in zip(spec.channels, x.shape[2:], strict=True):
+            if sizes.setdefault(axis, size) != size:
+                raise ValueError(f"operand {slot}: expected {sizes[axis]} channels, as before, got {size}")
+        if spec.index is Index.ROW:
+            n_rows = x.shape[0] if n_rows is None else n_rows
+            if x.shape[0] != n_rows:
+                raise ValueError(f"operand {slot}: expected {n_rows} rows, got {x.shape[0]}")
+        elif spec.index is Index.SHARED and x.shape[0] != 1:
+            raise ValueError(f"operand {slot}: expected one row, got {x.shape[0]}")
 
 
 _recordings: list[list[str]] = []

@@ -151,10 +151,15 @@ _LAYOUTS: dict[int, tuple[weakref.ref[Tensor], int, int, EdgeLayout]] = {}
 def edge_layout(receivers: Tensor, n_nodes: int) -> EdgeLayout:
     """The layout of a neighbour list; remembered as long as the tensor lives and is not written to.
 
+    Writing behind torch's back (a numpy array that shares the memory, `.data`) goes unnoticed; a tensor made in
+    inference mode keeps no count of writes, and nothing is remembered for it.
+
     Args:
         receivers: [n_edges] int64.
         n_nodes: number of nodes.
     """
+    if receivers.is_inference():
+        return _build(receivers, n_nodes)
     name = id(receivers)
     known = _LAYOUTS.get(name)
     if known is not None and known[0]() is receivers and known[1:3] == (receivers._version, n_nodes):
@@ -180,12 +185,18 @@ def edge_order(receivers: Tensor, n_nodes: int) -> tuple[Tensor, Tensor]:
     Returns:
         ([n_edges] int64, [n_nodes + 1] int64).
     """
+    if receivers.is_inference():
+        return _sorted(receivers, n_nodes)
     name = id(receivers)
     known = _ORDERS.get(name)
     if known is not None and known[0]() is receivers and known[1:3] == (receivers._version, n_nodes):
         return known[3]
-    ordered, order = torch.sort(receivers, stable=True)
-    starts = torch.searchsorted(ordered, torch.arange(n_nodes + 1, device=receivers.device))
+    order, starts = _sorted(receivers, n_nodes)
     reference = weakref.ref(receivers, lambda _: _ORDERS.pop(name, None))
     _ORDERS[name] = (reference, receivers._version, n_nodes, (order, starts))
     return order, starts
+
+
+def _sorted(receivers: Tensor, n_nodes: int) -> tuple[Tensor, Tensor]:
+    ordered, order = torch.sort(receivers, stable=True)
+    return order, torch.searchsorted(ordered, torch.arange(n_nodes + 1, device=receivers.device))

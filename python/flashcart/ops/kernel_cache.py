@@ -9,9 +9,11 @@ process.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import hashlib
-import importlib.util
+import linecache
 import os
+import secrets
 import shutil
 import tempfile
 import warnings
@@ -76,12 +78,12 @@ def stored(name: str, make: Callable[[], str]) -> tuple[str, Path]:
 
 def load_module(name: str, make: Callable[[], str]) -> ModuleType:
     """The module of a cached Python file; arguments as in `stored`."""
-    _, path = stored(name, make)
-    spec = importlib.util.spec_from_file_location(f"flashcart_generated_{path.stem.replace('-', '_')}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    text, path = stored(name, make)
+    module = ModuleType(f"flashcart_generated_{path.stem.replace('-', '_')}")
+    module.__file__ = str(path)
+    # What was checked is what runs and what Triton sees as its source; Python's own cache of bytecode has no checksums.
+    linecache.cache[str(path)] = (len(text), None, text.splitlines(keepends=True), str(path))
+    exec(compile(text, str(path), "exec"), module.__dict__)
     return module
 
 
@@ -96,19 +98,19 @@ def read_checked(path: Path) -> str | None:
 
 
 def write_checked(path: Path, text: str) -> None:
-    """Write text and checksum to a temporary file beside `path` and rename it.
+    """Write text and checksum to a temporary file beside `path` and rename it; who may read it is up to the umask.
 
     Raises:
         OSError: the folder cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    temporary = path.with_name(f"{path.name}{secrets.token_hex(6)}.part")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        with temporary.open("x", encoding="utf-8") as stream:
             stream.write(f"{text}{_CHECKSUM}{_digest(text)}\n")
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
@@ -127,9 +129,20 @@ _known: dict[str, Contraction] = {}
 
 def contraction_of_request(request: Request, make: Callable[[], Contraction]) -> Contraction:
     """The contraction of a request; `make` (which needs sympy) is called on a cache miss only."""
-    text, _ = stored(f"requests/{request_name(request)}-{generator_hash()}.txt", lambda: make().text)
-    program = parse(text)
+    name = f"requests/{request_name(request)}-{generator_hash()}.txt"
+    text, path = stored(name, lambda: make().text)
+    try:
+        program = parse(text)
+    except ValueError:  # whole, but not ours
+        program = make()
+        with contextlib.suppress(OSError):
+            write_checked(path, program.text)
     return contraction_of_key(key_of(program))
+
+
+def remember(program: Contraction) -> str:
+    """Make a contraction known to this process, without a file; return its key."""
+    return _known.setdefault(program.key, program).key
 
 
 def key_of(program: Contraction) -> str:

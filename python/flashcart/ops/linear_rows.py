@@ -72,7 +72,11 @@ def elements(species: Tensor | None, n_elements: int) -> Iterator[LinearPart]:
     if species is None:
         yield LinearPart(0, None)
         return
+    found = 0
     for element in range(n_elements):
         rows = torch.nonzero(species == element).squeeze(1)
+        found += rows.shape[0]
         if rows.shape[0]:
             yield LinearPart(element, rows)
+    if found != species.shape[0]:
+        raise IndexError(f"species: expected numbers from 0 to {n_elements - 1}, got others")

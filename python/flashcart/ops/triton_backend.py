@@ -6,7 +6,8 @@ import functools
 import hashlib
 import importlib.util
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -32,11 +33,13 @@ DTYPES = (torch.float32, torch.float64)
 # Without channels a program is 128 rows; with channels one warp, since sums over channels stay inside it.
 EDGES_PER_SLOT = 64
 WARPS = {"lanes": 4, "rows": 1, "csr": 1, "edge": 1}
+# Buffers for a sum over all rows; with a receiver per program, several programs add to one.
+MOST_PARTS = 1024
 
 
 def is_interpreted() -> bool:
     """Whether Triton runs its kernels in Python (TRITON_INTERPRET=1), on any device."""
-    return os.environ.get("TRITON_INTERPRET", "0") == "1"
+    return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes", "y")  # Triton's own words
 
 
 def why_not(program: Contraction, device: torch.device, dtype: torch.dtype) -> str | None:
@@ -125,15 +128,15 @@ class Call:
         return int(min(entry["block"], max(32, 1 << (self.n_channels - 1).bit_length())))
 
     def programs(self, entry: dict[str, Any]) -> tuple[int, int, int]:
-        """Programs along rows (or receivers and slots), blocks of channels, rows per program."""
+        """Programs along rows (or receivers and slots), blocks of channels, rows per program (csr: shared buffers)."""
         block = self.block(entry)
         if self.variant == "lanes":
             return -(-self.n_rows // block), 1, 1
         blocks = -(-self.n_channels // block)
         if self.variant == "csr":
-            return self.n_nodes * self.slots, blocks, 1
+            return self.n_nodes * self.slots, blocks, MOST_PARTS
         sums = any(spec.index is Index.SHARED for spec in self.program.outputs)
-        per_program = max(1, -(-self.n_rows // 1024)) if sums else 1
+        per_program = max(1, -(-self.n_rows // MOST_PARTS)) if sums else 1
         return -(-self.n_rows // per_program), blocks, per_program
 
     def parts(self, entry: dict[str, Any], slot: int) -> int:
@@ -141,7 +144,8 @@ class Call:
         units, blocks, _ = self.programs(entry)
         spec = self.program.outputs[slot]
         if spec.index is Index.SHARED:
-            return units * (1 if spec.channels else blocks)
+            buffers = min(units, MOST_PARTS) if dict(entry["outputs"])[slot] == "parts" else units
+            return buffers * (1 if spec.channels else blocks)
         return blocks
 
 
@@ -152,6 +156,23 @@ def evaluate(
 
     Arguments as in `torch_backend.evaluate`.
     """
+    with on_gpu_of(operands[0].device):
+        return _evaluate(key, operands, senders, receivers, n_nodes)
+
+
+@contextmanager
+def on_gpu_of(device: torch.device) -> Iterator[None]:
+    """Make a GPU the current one: Triton launches there, wherever the pointers of operands point."""
+    if device.type != "cuda" or device.index == torch.cuda.current_device():
+        yield
+        return
+    with torch.cuda.device(device):
+        yield
+
+
+def _evaluate(
+    key: str, operands: Sequence[Tensor], senders: Tensor | None, receivers: Tensor | None, n_nodes: int
+) -> list[Tensor]:
     program, chosen = contraction_of_key(key), settings()
     if program.mixes_channels:
         return triton_linear.evaluate(program, operands, senders, n_nodes, planned=chosen.deterministic)
@@ -192,7 +213,8 @@ def prepare(
     if module.VARIANT == "csr":
         assert receivers is not None
         slots, order = slots_of(program, n_rows / max(1, n_nodes)), edge_order(receivers, n_nodes)
-    return Call(program, module, ready, senders, receivers, n_rows, n_nodes, n_channels, slots, order)
+    ends = [None if x is None else x.contiguous() for x in (senders, receivers)]  # read without strides
+    return Call(program, module, ready, ends[0], ends[1], n_rows, n_nodes, n_channels, slots, order)
 
 
 def _is_row_wise(x: Tensor) -> bool:
@@ -218,7 +240,7 @@ def _output(call: Call, slot: int) -> Tensor:
     n = {Index.ROW: call.n_rows, Index.SHARED: 1}.get(spec.index, call.n_nodes)
     shape = [n, spec.components, *([call.n_channels] if spec.channels else [])]
     ways = [(entry, how) for entry in module.KERNELS for s, how in entry["outputs"] if s == slot]
-    if any(how == "partial" for _, how in ways):
+    if any(how in ("partial", "parts") for _, how in ways):
         return like.new_zeros(sum(call.parts(entry, slot) for entry, _ in ways), *shape)
     whole = module.COMPLETE[slot] and all(how != "atomic" for _, how in ways) and call.slots == 1
     return like.new_empty(shape) if whole else like.new_zeros(shape)
@@ -233,7 +255,7 @@ def _launch(call: Call, entry: dict[str, Any], buffers: list[Tensor], written: l
         arguments += [call.operands[slot], call.operands[slot].stride(0)]
     for slot, how in entry["outputs"]:
         out = buffers[slot]
-        if how == "partial":
+        if how in ("partial", "parts"):
             out = out[written[slot] :]
             written[slot] += call.parts(entry, slot)
             arguments += [out, out.stride(1), out.stride(0)]
@@ -262,11 +284,11 @@ def _without_atomics(
             replace(spec, index=Index.ROW) if spec.index is Index.SENDER else spec for spec in program.outputs
         ),
     )
-    results = evaluate(key_of(per_edge), operands, senders, receivers, n_nodes)
+    results = _evaluate(key_of(per_edge), operands, senders, receivers, n_nodes)
     for slot, spec in enumerate(program.outputs):
         if spec.index is Index.SENDER:
             summed = key_of(_segment_sum(spec.components))
-            (results[slot],) = evaluate(summed, [results[slot]], None, senders, n_nodes)
+            (results[slot],) = _evaluate(summed, [results[slot]], None, senders, n_nodes)
     return results
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from flashcart.emit import source as source_module
 from flashcart.emit import triton_linear
+from flashcart.ir import linear_launch
 from flashcart.ir.contraction import Contraction, Index, channel_sizes
 from flashcart.ir.linear_launch import LinearLaunch, Tile, linear_launches, n_programs, n_shares, planned_tile, tiles_of
 from flashcart.ops import tuning
@@ -29,10 +30,10 @@ from flashcart.ops.kernel_cache import contraction_of_key, load_module
 
 @functools.cache
 def emitter_hash() -> str:
-    """Hash of what makes the kernels: sources of the emitter, version of Triton."""
+    """Hash of what makes the kernels and numbers their tiles: sources of the emitter, version of Triton."""
     import triton
 
-    texts = [Path(str(module.__file__)).read_bytes() for module in (triton_linear, source_module)]
+    texts = [Path(str(module.__file__)).read_bytes() for module in (triton_linear, linear_launch, source_module)]
     return hashlib.sha256(b"".join(texts) + triton.__version__.encode()).hexdigest()[:12]
 
 

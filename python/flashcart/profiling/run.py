@@ -13,6 +13,7 @@ from typing import Any
 
 from flashcart.config_profile import ProfileConfig
 from flashcart.model_kernels import prepare_kernels
+from flashcart.ops.triton_backend import on_gpu_of
 from flashcart.potential import numerics
 from flashcart.profiling import memory, report
 from flashcart.profiling.compilations import Counter, counting
@@ -37,7 +38,8 @@ def run_profile(config: ProfileConfig, loss: LossFunction) -> dict[str, Any]:
     settings = collect(subject, config)
     for line in (*subject.notes, *report.settings_lines(subject, settings)):
         _logger.info(line)
-    with numerics(config.tf32, subject.deterministic), counting(with_triton=subject.device.type == "cuda") as counter:
+    counts = counting(with_triton=subject.device.type == "cuda")
+    with on_gpu_of(subject.device), numerics(config.tf32, subject.deterministic), counts as counter:
         roofline = measure_roofline(subject.device, subject.dtype)
         _logger.info(
             f"roofline of this device: {roofline.bytes_per_second / 1e9:.4g} GB/s copied, "

@@ -6,7 +6,6 @@ before anything is timed.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from flashcart.data.dataset import Dataset, LabelKeys, check_labels, read_datase
 from flashcart.data.statistics import OffsetSettings, fit_statistics
 from flashcart.deploy import DTYPES, load_model
 from flashcart.device import resolve_device
-from flashcart.environment import read_environment
+from flashcart.environment import read_environment, set_cublas_default
 from flashcart.model import FlashCart, ModelConfig
 
 _RUN_KEYS = ("use_triton", "tf32", "deterministic")  # how a model is computed, not which function it is
@@ -88,7 +87,7 @@ def prepare(config: ProfileConfig) -> Subject:
     device = resolve_device(config.device)
     deterministic = config.deterministic or read_environment().deterministic
     if deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is reproducible with this only
+        set_cublas_default()
     notes = _not_applied(config)
     if config.profile_checkpoint is not None:
         model = load_model(config.profile_checkpoint, device=device, dtype=config.profile_dtype)

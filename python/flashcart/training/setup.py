@@ -19,7 +19,7 @@ from flashcart.config import Config, LossTerm
 from flashcart.data.batching import BatchSettings
 from flashcart.data.dataset import Dataset, LabelKeys, check_labels, read_dataset, require_edges, split_dataset
 from flashcart.data.statistics import OffsetSettings, fit_statistics
-from flashcart.environment import read_environment
+from flashcart.environment import read_environment, set_cublas_default
 from flashcart.errors import ConfigError, UserError
 from flashcart.model import FlashCart, ModelConfig
 from flashcart.training.finetune import RUN_ONLY_KEYS, load_start, refit_offsets
@@ -123,7 +123,7 @@ def _set_torch_options(config: Config) -> None:
     torch.backends.cuda.matmul.fp32_precision = "tf32" if config.tf32 else "ieee"
     deterministic = config.deterministic or read_environment().deterministic
     if deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is reproducible with this only
+        set_cublas_default()
     torch.use_deterministic_algorithms(deterministic)
 
 
