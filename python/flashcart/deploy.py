@@ -152,9 +152,9 @@ def load_model(path: str | Path, *, device: str | torch.device = "cpu", dtype: s
         reason = " ".join(str(error).split())
         raise ModelFileError(f"{path}: the weights do not fit the model that the file describes ({reason}).") from None
     cast_model(model, DTYPES[name])
-    model.to(resolve_device(device) if isinstance(device, str) else device)
     model.requires_grad_(False)
-    return model.eval()
+    model.eval()  # on the CPU: on a GPU, lone atoms would compile kernels one after the other (see model_kernels)
+    return model.to(resolve_device(device) if isinstance(device, str) else device)
 
 
 def _config(path: str | Path, metadata: dict[str, Any]) -> ModelConfig:

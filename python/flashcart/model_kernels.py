@@ -21,7 +21,7 @@ from flashcart.ops import triton_backend, triton_linear
 from flashcart.ops.compile_ahead import Task, compile_ahead, present_target
 from flashcart.ops.contract import recorded_keys
 from flashcart.ops.triton_backend import settings
-from flashcart.potential import backward, site_energies_and_gradients
+from flashcart.potential import backward, is_deterministic, numerics, site_energies_and_gradients
 
 PHASES = ("inference", "training")
 _log = logging.getLogger(__name__)
@@ -52,9 +52,11 @@ def contractions_of_model(config: ModelConfig, phase: str) -> list[str]:
 
 
 def prepare_kernels(model: FlashCart, phase: str, *, deterministic: bool | None = None) -> None:
-    """Compile the kernels that a model on a GPU will use, unless a note in Triton's cache says that this was done.
+    """Compile the kernels that a model on a GPU will use, then let it evaluate lone atoms with them.
 
-    Does nothing for a model on a CPU or on the torch back end. Of processes that start at once on one cache of Triton,
+    Kernels are not compiled if a note in Triton's cache says that this was done, nor for the torch back end. A model in
+    evaluation mode gets the energies of its lone atoms from the device that will evaluate all others, so that the same
+    rounding cancels. Does nothing for a model on a CPU. Of processes that start at once on one cache of Triton,
     the ranks of an MPI run for example, the first one compiles and the others wait for it. The note lies beside the
     compiled kernels, so it goes when they go, and says nothing of another machine's.
 
@@ -63,16 +65,22 @@ def prepare_kernels(model: FlashCart, phase: str, *, deterministic: bool | None 
         phase: see `contractions_of_model`.
         deterministic: whether evaluations will be deterministic; default as the model's key says.
     """
-    if backend_for(model.config.use_triton, model.embedding.device.type) != "triton":
-        return
+    chosen = is_deterministic(model) if deterministic is None else deterministic
+    if backend_for(model.config.use_triton, model.embedding.device.type) == "triton":
+        _compile(model, phase, chosen or torch.are_deterministic_algorithms_enabled())
+    if model.embedding.device.type != "cpu" and not model.training:
+        with numerics(model.config.tf32, chosen):
+            model.freeze_free_atoms()
+
+
+def _compile(model: FlashCart, phase: str, deterministic: bool) -> None:
+    """Compile what is not noted."""
     with torch.cuda.device(model.embedding.device):
         target = present_target()
-    chosen = model.config.deterministic if deterministic is None else deterministic
-    chosen = chosen or torch.are_deterministic_algorithms_enabled()
     dtype = str(model.embedding.dtype).removeprefix("torch.")
     keys = contractions_of_model(model.config, phase)
     width, tf32 = model.config.n_hidden_feats, model.config.tf32
-    tasks = [Task(key, width, dtype, target, chosen, tf32) for key in keys]
+    tasks = [Task(key, width, dtype, target, deterministic, tf32) for key in keys]
     name = repr((tasks, settings(), triton_backend.emitter_hash(), triton_linear.emitter_hash()))
     note = _triton_cache() / "flashcart" / hashlib.sha256(name.encode()).hexdigest()[:32]
     with _lock(note.with_suffix(".lock")):

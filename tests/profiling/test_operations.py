@@ -42,7 +42,7 @@ def test_programs_lie_inside_their_phase_in_a_trace(profile_run):
 def test_shapes_and_stacks_are_recorded_on_request(configure):
     config = configure("profile_record_shapes=true", "profile_with_stack=true")
     subject = prepare(config)
-    phase = make_phase("inference", subject.model, config, loss=None, eager=True)
+    phase = make_phase("inference", subject.model, config, loss=None, eager=True).enter()
     rows = profile_operations(phase, subject.workloads[0].batches, config, subject.device)
     assert any("192" in row.shapes for row in rows if row.name == "aten::mm")  # two frames of 96 atoms
     assert any(row.stack for row in rows)
@@ -53,7 +53,7 @@ def test_a_trace_that_cannot_be_written_is_a_sentence(configure, tmp_path):
     config = configure(f"profile_trace_dir={tmp_path}")
     (tmp_path / "inference.json").mkdir()
     subject = prepare(config)
-    phase = make_phase("inference", subject.model, config, loss=None, eager=True)
+    phase = make_phase("inference", subject.model, config, loss=None, eager=True).enter()
     with pytest.raises(UserError, match=r"profile_trace_dir: .*inference\.json cannot be written \(.+\)\.") as caught:
         profile_operations(phase, subject.workloads[0].batches, config, subject.device)
     assert "\n" not in str(caught.value)

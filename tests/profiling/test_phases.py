@@ -26,7 +26,7 @@ def test_every_part_runs_inside_its_region_for_each_batch(name, configure):
         seen.append(part)
         yield
 
-    make_phase(name, subject.model, config, weighted_loss, eager=True).run(subject.workloads[0].batches, region)
+    make_phase(name, subject.model, config, weighted_loss, eager=True).enter().run(subject.workloads[0].batches, region)
     assert tuple(seen) == 2 * PARTS[name]
 
 
@@ -34,7 +34,7 @@ def test_training_leaves_the_gradient_of_the_configured_loss(configure):
     config = configure("profile_phase=training", "profile_dtype=float64", "train_loss={property: forces, reduce: sse}")
     subject = prepare(config)
     (batch,) = subject.workloads[0].batches
-    make_phase("training", subject.model, config, weighted_loss, eager=True).run([batch, batch])
+    make_phase("training", subject.model, config, weighted_loss, eager=True).enter().run([batch, batch])
     found = [parameter.grad for parameter in subject.model.parameters()]
     forces = predict(subject.model.train(), batch.graph, training=True).forces
     expected = torch.autograd.grad(
@@ -49,10 +49,10 @@ def test_training_leaves_the_gradient_of_the_configured_loss(configure):
 def test_inference_needs_no_parameter_gradients(configure):
     config = configure()
     model = prepare(config).model
-    make_phase("inference", model, config, weighted_loss, eager=True)
+    make_phase("inference", model, config, weighted_loss, eager=True).enter()
     assert not model.training
     assert not any(parameter.requires_grad for parameter in model.parameters())
-    make_phase("training", model, config, weighted_loss, eager=True)
+    make_phase("training", model, config, weighted_loss, eager=True).enter()
     assert model.training
     assert all(parameter.requires_grad for parameter in model.parameters())
 
@@ -73,7 +73,7 @@ def test_compiled_training_gives_the_gradients_of_eager_training(configure, monk
     _unit_moment_factor.cache_clear()
     gradients = []
     for eager in (False, True):
-        make_phase("training", subject.model, config, weighted_loss, eager=eager).run(batches)
+        make_phase("training", subject.model, config, weighted_loss, eager=eager).enter().run(batches)
         gradients.append([p.grad.clone() for p in subject.model.parameters() if p.grad is not None])
     torch._dynamo.reset()
     for one, other in zip(*gradients, strict=True):
@@ -88,7 +88,7 @@ def test_what_cannot_be_compiled_is_a_sentence(configure, monkeypatch):
         torch._dynamo.graph_break("no way through\nwith details")
 
     monkeypatch.setattr("flashcart.profiling.phases.predict", predict_or_break)
-    phase = make_phase("inference", subject.model, config, weighted_loss, eager=False)
+    phase = make_phase("inference", subject.model, config, weighted_loss, eager=False).enter()
     with pytest.raises(FlashCartError) as caught:
         phase.run(subject.workloads[0].batches)
     torch._dynamo.reset()

@@ -27,6 +27,7 @@ def test_columns_of_the_gpu_appear_with_its_times():
 def test_stacks_show_the_innermost_line_of_this_package():
     stack = (
         "/x/site-packages/torch/nn/functional.py(3): linear",
+        "/y/flashcart/profiling/operations.py(1): hook",
         "/y/flashcart/nn/mixing.py(12): forward",
         "z.py(1): f",
     )

@@ -8,8 +8,12 @@ from ase.neighborlist import neighbor_list
 
 from flashcart.config_profile import PHASES
 from flashcart.ops import contract as contract_module
+from flashcart.ops import torch_backend, triton_backend, triton_linear
+from flashcart.profiling import run as run_module
 from flashcart.profiling.phases import PARTS
+from flashcart.profiling.programs import ProgramRow, Size
 from flashcart.profiling.run import compiled_while_timed
+from flashcart.training.loss import weighted_loss
 
 
 @pytest.mark.parametrize("phase", PHASES)
@@ -91,7 +95,7 @@ def test_output_holds_settings_lines_and_tables(profile_run):
         "operations of inference, one run:",
         "phases, layers and programs of training, one run:",
         "generated programs of inference, one run:",
-        "launches of each generated program on a GPU:",
+        "launches of each generated program of training on a GPU:",
         "held by the process",
         "roofline of this device: ",
     ):
@@ -123,3 +127,34 @@ def test_settings_name_every_variable(profile_run):
 def test_nothing_stays_in_the_hot_path(profile_run):
     assert contract_module._evaluate.__module__ == "flashcart.ops.contract"
     assert contract_module._evaluate.__name__ == "_evaluate"
+
+
+def test_phases_are_timed_before_the_profiler_leaves_anything_behind(profile_run):
+    output = profile_run.output
+    assert output.index("[timer] training") < output.index("operations of inference, one run")
+
+
+def test_first_use_holds_all_that_is_loaded(configure, monkeypatch):
+    """Also what lone atoms need, which are evaluated when the model enters the phase."""
+    loaded = []
+    measure = run_module.measure
+
+    def noting(phase, batches, repetition, device, counter):
+        loaded.append(counter.now().generated_files)
+        return measure(phase, batches, repetition, device, counter)
+
+    monkeypatch.setattr(run_module, "measure", noting)
+    for load in (torch_backend.load, triton_backend.load, triton_linear.load):
+        load.cache_clear()
+    document = run_module.run_profile(configure("profile_phase=inference"), weighted_loss)
+    found = document["phases"]["inference"]
+    assert loaded == [0]
+    assert found["first_use"]["compilations"]["generated_files"] >= len(found["programs"])
+
+
+def test_slots_of_the_launch_plan_follow_the_edges_of_each_program(profile_run):
+    for row in profile_run.document["phases"]["training"]["programs"]:
+        size = row["sizes"][0]
+        program = ProgramRow("torch", row["key"], "", 1, 1.0, 1.0, 1.0, 1.0, (Size(**size),))
+        assert program.degree == size["n_rows"] / max(1, size["n_nodes"])
+        assert (program.degree > 1) >= row["title"].startswith("edge product")

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from flashcart.deploy import save_model
 from flashcart.errors import FlashCartError, UserError
+from flashcart.model import FlashCart, ModelConfig
 from flashcart.profiling import sweep
 from flashcart.profiling.sweep import expand, run_sweep, sweep_table
 
@@ -59,6 +61,8 @@ def test_nested_keys_are_dotted_and_mappings_stand_in_a_list(configure):
         ("{r_max: [2.5, 0.5], r_min: 1.0}", "profile_sweep, r_max=0.5 r_min=1: r_min: got 1"),  # only together
         ("{train_path: nowhere.xyz}", "profile_sweep, train_path=nowhere.xyz: there is no file "),
         ("{profile_checkpoint: nowhere.safetensors}", "there is no file "),
+        ("{precision: [bf16-mixed, '32']}", "precision is not applied in profiling, so it cannot be swept."),
+        ("{predict_compile: true}", "predict_compile is not applied in profiling"),
         ("{device: gpu}", "finds no GPU here"),
     ],
 )
@@ -133,14 +137,16 @@ def test_traces_of_each_setting_have_a_folder(configure, tmp_path):
 
 
 def test_rows_that_failed_stand_last():
-    timer = {"median": 1.0, "spread": 0.0}
+    timer = {"median": 1.0, "spread": 0.0, "runs": [1.0]}
     phase = {"timer": timer, "peak_memory": None, "atoms_per_second": 2.0, "first_use": {"seconds": 1.0}}
     rows = [{"setting": "a", "result": None}, {"setting": "b", "result": {"phases": {"inference": phase}}}]
-    assert [line.split()[0] for line in sweep_table({"sweep": rows}).splitlines()] == ["setting", "b", "a"]
+    lines = [line.split() for line in sweep_table({"sweep": rows}).splitlines()]
+    assert [line[0] for line in lines] == ["setting", "b", "a"]
+    assert lines[1][3] == "-"  # one run has no spread
 
 
 def test_an_interrupted_sweep_shows_its_rows(configure, monkeypatch, caplog):
-    timer = {"median": 1.0, "spread": 0.0, "mean": 1.0}
+    timer = {"median": 1.0, "spread": 0.0, "runs": [1.0, 1.0]}
     phase = {"timer": timer, "peak_memory": None, "atoms_per_second": 2.0, "first_use": {"seconds": 1.0}}
     done = {"phases": {"inference": phase | {"path": "x", "batches": []}}}
 
@@ -153,3 +159,38 @@ def test_an_interrupted_sweep_shows_its_rows(configure, monkeypatch, caplog):
     with caplog.at_level("INFO", "flashcart"), pytest.raises(KeyboardInterrupt):
         run_sweep(configure("profile_sweep=[{}, {profile_dtype: float64}]"), COMMAND)
     assert "as configured  inference" in caplog.text
+
+
+def test_keys_that_a_model_file_brings_along_cannot_be_swept(configure, tmp_path):
+    path = tmp_path / "model.safetensors"
+    save_model(path, FlashCart(ModelConfig(("H", "O"), 3.0, n_hidden_feats=2, correlation=1, l_max_hidden_feats=0)))
+    with pytest.raises(UserError, match="n_hidden_feats is a key of the model, which profile_checkpoint brings along"):
+        run_sweep(configure(f"profile_checkpoint={path}", "profile_sweep={n_hidden_feats: [4, 8]}"), ["not a command"])
+    path.write_bytes(b"no model")
+    with pytest.raises(UserError, match="model"):
+        run_sweep(configure(f"profile_checkpoint={path}", "profile_sweep={use_triton: false}"), ["not a command"])
+
+
+def test_structures_for_the_fit_are_looked_for_first(configure, structures):
+    keys = ("profile_phase=inference", f"profile_data_path={structures}", "train_path=nowhere.xyz")
+    with pytest.raises(UserError, match=r"there is no file .*nowhere\.xyz"):
+        run_sweep(configure(*keys, "profile_sweep={profile_dtype: [float32, float64]}"), ["not a command"])
+
+
+def test_a_variable_can_be_taken_away(configure, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    first, second = expand(configure("profile_sweep={OMP_NUM_THREADS: [~, 1]}"))
+    assert first.text == "OMP_NUM_THREADS unset"
+    assert "OMP_NUM_THREADS" not in sweep._environment(first)
+    assert sweep._environment(second)["OMP_NUM_THREADS"] == "1"
+
+
+def test_notes_and_warnings_of_settings_are_passed_on_once(configure, tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    keys = ("profile_phase=inference", "profile_n_batches=9", "profile_repeat=1")
+    cache = f"profile_sweep={{FLASHCART_CACHE_DIR: [{tmp_path / 'cache'}, {tmp_path / 'file' / 'x'}]}}"
+    with caplog.at_level("INFO", "flashcart"):
+        run_sweep(configure(*keys, cache), COMMAND)
+    assert caplog.text.count("profile_n_batches: 9 is more than the 3 of inference") == 1
+    assert caplog.text.count(f"the cache folder {tmp_path / 'file' / 'x'} cannot be written") == 1
+    assert "profile_repeat=1: too few runs" in caplog.text

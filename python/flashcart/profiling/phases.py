@@ -46,6 +46,15 @@ class Phase:
     predict: Predict
     loss: Callable[[Prediction, LabelledBatch], Tensor] | None
 
+    def enter(self) -> Phase:
+        """Set the model to the phase's mode, and return the phase.
+
+        In inference, parameters need no gradient, as in a model that was loaded from a file.
+        """
+        training = self.loss is not None
+        self.model.train(training).requires_grad_(training)
+        return self
+
     def run(self, batches: Sequence[LabelledBatch], region: Region = no_region) -> None:
         """Do the phase for each batch, each part inside `region(part)`."""
         for batch in batches:
@@ -64,12 +73,8 @@ class Phase:
 
 
 def make_phase(name: str, model: FlashCart, config: ProfileConfig, loss: LossFunction, *, eager: bool) -> Phase:
-    """Set the model to a phase's mode and return the phase; `eager` leaves torch.compile out.
-
-    In inference, parameters need no gradient, as in a model that was loaded from a file.
-    """
+    """Return a phase, not yet entered; `eager` leaves torch.compile out."""
     training = name == "training"
-    model.train(training).requires_grad_(training)
     if config.profile_compile_predict and not eager:
         evaluate = _compiled(config, training)
     else:

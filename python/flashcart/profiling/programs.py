@@ -62,6 +62,11 @@ class ProgramRow:
     fraction: float
     sizes: tuple[Size, ...]
 
+    @property
+    def degree(self) -> float:
+        """Average number of edges per receiver in the first of its calls, 0 for products of rows."""
+        return self.sizes[0].n_rows / max(1, self.sizes[0].n_nodes) if self.sizes else 0.0
+
     def as_json(self) -> dict[str, Any]:
         """Return all of it."""
         sizes = [vars(size) for size in self.sizes]
@@ -121,7 +126,8 @@ def time_programs(run: Callable[[], None], n_runs: int, device: torch.device, ro
         def timed(operands: list[Tensor], senders: Tensor, receivers: Tensor, n_nodes: int, key: str) -> list[Tensor]:
             stop = _start_clock(device)
             results = evaluate(operands, senders, receivers, n_nodes, key)
-            calls.append((key, _size(key, operands, senders, receivers, int(n_nodes)), stop()))
+            seconds = stop()
+            calls.append((key, _size(key, operands, senders, receivers, int(n_nodes)), seconds))
             return results
 
         return timed

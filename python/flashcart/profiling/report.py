@@ -60,10 +60,7 @@ def document(
     subject: Subject, settings: dict[str, Any], roofline: Roofline, results: Sequence[PhaseResult]
 ) -> dict[str, Any]:
     """Return everything as JSON values."""
-    keys = {row.key: row.title for result in results for row in result.programs}
-    workload = results[0].workload
-    n_channels, n_atoms = subject.model.config.n_hidden_feats, max(1, workload.n_atoms)
-    shape = (workload.n_edges / n_atoms, subject.dtype.itemsize, n_channels)
+    sizes = (subject.dtype.itemsize, subject.model.config.n_hidden_feats)
     return {
         "format": FORMAT,
         "settings": settings,
@@ -71,11 +68,19 @@ def document(
         "model": {"source": subject.source, "elements": list(subject.model.config.elements), **n_parameters(subject)},
         "memory_kind": memory.kind(subject.device),
         "roofline": roofline.as_json(),
-        "phases": {result.workload.phase: result.as_json() for result in results},
-        "launch_plan": [
-            {"key": key, "title": title, "launches": launch_plan(key, *shape)} for key, title in keys.items()
-        ],
+        "phases": {
+            result.workload.phase: result.as_json() | {"launch_plan": _plan(result.programs, *sizes)}
+            for result in results
+        },
     }
+
+
+def _plan(programs: Sequence[ProgramRow], item_size: int, n_channels: int) -> list[dict[str, Any]]:
+    """The launches of each program of a phase."""
+    return [
+        {"key": row.key, "title": row.title, "launches": launch_plan(row.key, row.degree, item_size, n_channels)}
+        for row in programs
+    ]
 
 
 def n_parameters(subject: Subject) -> dict[str, int]:
@@ -109,21 +114,15 @@ def settings_lines(subject: Subject, settings: dict[str, Any]) -> list[str]:
     return lines
 
 
-def timer_lines(result: PhaseResult, memory_kind: str) -> list[str]:
+def timer_lines(workload: Workload, found: Measurement, memory_kind: str) -> list[str]:
     """Return first use, warm-up, [timer] and [phase-timer] lines, and the compilations during timed runs."""
-    name, found = result.workload.phase, result.measurement
+    name, per_second = workload.phase, rate(workload.n_atoms / found.whole.median)
     peak = "unknown" if found.peak_memory is None else f"{found.peak_memory / 2**20:.0f} MiB {memory_kind}"
-    kernels = any(row.backend == "triton" for row in result.programs)
     warm = ", ".join(f"{seconds:.4g} s" for seconds in found.warm_up) or "none"
     return [
-        *(
-            [f"[kernels] {name}: {result.preparation:.4g} s before the first use, in processes beside it"]
-            if kernels
-            else []
-        ),
         f"[first-use] {name}: {found.first_use:.4g} s, {found.first_compilations}",
         f"[warm-up] {name}: {warm}",
-        f"[timer] {name}: {_times(found.whole)}, {rate(result.atoms_per_second)} atoms/s, peak memory {peak}",
+        f"[timer] {name}: {_times(found.whole)}, {per_second} atoms/s, peak memory {peak}",
         *(f"[phase-timer] {name}, {part}: {_times(times)}" for part, times in found.parts.items()),
         f"[phase-timer] {name}, all parts: {_times(found.parts_total)}",
         f"compilations during timed runs of {name}: {found.compilations.total}"
@@ -133,10 +132,8 @@ def timer_lines(result: PhaseResult, memory_kind: str) -> list[str]:
 
 def _times(times: Times) -> str:
     n = len(times.runs)
-    return (
-        f"{times.mean:.4g} s/run (mean of {n} run{'s' if n > 1 else ''}), median {times.median:.4g} s, "
-        f"spread {times.spread:.2g} s"
-    )
+    spread = f"spread {times.spread:.2g} s" if n > 1 else "spread unknown"
+    return f"{times.mean:.4g} s/run (mean of {n} run{'s' if n > 1 else ''}), median {times.median:.4g} s, {spread}"
 
 
 def rate(per_second: float) -> str:
@@ -172,7 +169,8 @@ def _origin(stack: Sequence[str]) -> str:
     """Return the innermost line of this package, else the innermost one: file (line): function."""
     if not stack:
         return ""
-    line = next((line for line in stack if "flashcart/" in line), stack[0])
+    ours = (line for line in stack if "flashcart/" in line and "flashcart/profiling/" not in line)
+    line = next(ours, stack[0])
     return line.rpartition("site-packages/")[2].rpartition("flashcart/")[2][:60]
 
 

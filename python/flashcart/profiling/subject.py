@@ -22,7 +22,7 @@ from flashcart.device import resolve_device
 from flashcart.environment import read_environment, set_cublas_default
 from flashcart.model import FlashCart, ModelConfig
 
-_RUN_KEYS = ("use_triton", "tf32", "deterministic")  # how a model is computed, not which function it is
+RUN_KEYS = ("use_triton", "tf32", "deterministic")  # how a model is computed, not which function it is
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def prepare(config: ProfileConfig) -> Subject:
     notes = _not_applied(config)
     if config.profile_checkpoint is not None:
         model = load_model(config.profile_checkpoint, device=device, dtype=config.profile_dtype)
-        model.config = replace(model.config, **{name: getattr(config, name) for name in _RUN_KEYS})
+        model.config = replace(model.config, **{name: getattr(config, name) for name in RUN_KEYS})
         source = f"{config.profile_checkpoint}, with its own model keys, offsets and scales"
         datasets = _datasets(config, model.config.elements, model.config.r_max)
     else:
@@ -121,7 +121,7 @@ def _datasets(config: ProfileConfig, elements: tuple[str, ...] | None, r_max: fl
     Labels are read where they are needed: for training and for the fit.
     """
     needed: dict[Path, LabelKeys | None] = {}
-    if "training" in config.phases or _is_fitted(config):
+    if "training" in config.phases or is_fitted(config):
         needed[config.training_path] = LabelKeys.from_config(config)
     if "inference" in config.phases:
         needed.setdefault(config.inference_path, None)
@@ -132,7 +132,8 @@ def _datasets(config: ProfileConfig, elements: tuple[str, ...] | None, r_max: fl
     return datasets
 
 
-def _is_fitted(config: ProfileConfig) -> bool:
+def is_fitted(config: ProfileConfig) -> bool:
+    """Whether offsets and scales are fitted first."""
     return config.profile_pre_fit and config.profile_checkpoint is None
 
 
@@ -152,7 +153,7 @@ def _new_model(config: ProfileConfig, datasets: dict[Path, Dataset], device: tor
     model_config = ModelConfig(elements=elements, **config.model_keys())
     model = FlashCart(model_config, seed=config.model_seed, dtype=DTYPES[config.profile_dtype or "float32"])
     source = f"initial parameters of model_seed={config.model_seed}"
-    if not _is_fitted(config):
+    if not is_fitted(config):
         return model.to(device), f"{source}, no fit of offsets and scales"
     dataset = datasets[config.training_path]
     require_edges(dataset)

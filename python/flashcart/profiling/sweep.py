@@ -22,21 +22,25 @@ from typing import Any
 from flashcart.config import load_keys
 from flashcart.config_kinds import to_word
 from flashcart.config_profile import ProfileConfig
+from flashcart.deploy import read_metadata
 from flashcart.device import resolve_device
 from flashcart.environment import describe_variables, parse_environment
 from flashcart.errors import ConfigError, FlashCartError, UserError
 from flashcart.profiling.report import FORMAT, check_writable, log_results, rate, table, write_json
+from flashcart.profiling.subject import RUN_KEYS, is_fitted
 
 _logger = logging.getLogger("flashcart")
+_FEW = 3  # runs: less show no spread
 _PATIENCE = 10.0  # s that a process is given to end by itself
 _FIXED = ("profile_sweep", "profile_json", "profile_trace_dir")
+_UNUSED = ("devices", "n_nodes", "strategy", "precision", "checkpoint")  # and predict_compile...: not applied
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One row of the sweep: environment variables, overrides of keys, and both as text."""
+    """One row of the sweep: environment variables (None: not set), overrides of keys, and both as text."""
 
-    variables: dict[str, str]
+    variables: dict[str, str | None]
     overrides: tuple[str, ...]
     text: str
 
@@ -51,6 +55,8 @@ def run_sweep(config: ProfileConfig, command: Sequence[str]) -> dict[str, Any]:
     settings = expand(config)
     for setting in settings:
         _check(setting, config)
+    if config.profile_repeat < _FEW:
+        _logger.info(f"profile_repeat={config.profile_repeat}: too few runs to tell a difference from noise; take 5.")
     rows: list[dict[str, Any]] = []
     try:
         _run_settings(settings, config, command, rows)
@@ -77,10 +83,19 @@ def _run_settings(
             )
             try:
                 rows.append(_row(setting, _run(setting, inner, command)))
+                _log_notes(rows)
             except FlashCartError as error:
                 _logger.warning(f"{setting.text}: {error}")
                 rows.append(_row(setting, None) | {"error": str(error)})
             write_json(config.profile_json, {"format": FORMAT, "sweep": rows})
+
+
+def _log_notes(rows: Sequence[dict[str, Any]]) -> None:
+    """Say what the last setting said that none before it did."""
+    *before, last = [row["result"].get("notes", []) for row in rows if row["result"] is not None]
+    for note in last:
+        if not any(note in notes for notes in before):
+            _logger.info(note)
 
 
 def _log(document: dict[str, Any]) -> None:
@@ -103,9 +118,9 @@ def expand(config: ProfileConfig) -> list[Setting]:
 
 
 def _setting(values: dict[str, Any]) -> Setting:
-    variables = {name: _word(value) for name, value in values.items() if name.isupper()}
+    variables = {name: None if value is None else _word(value) for name, value in values.items() if name.isupper()}
     overrides = tuple(f"{name}={_word(value)}" for name, value in values.items() if not name.isupper())
-    words = [f"{name}={value}" for name, value in variables.items()]
+    words = [f"{name} unset" if value is None else f"{name}={value}" for name, value in variables.items()]
     return Setting(variables, overrides, " ".join([*words, *overrides]) or "as configured")
 
 
@@ -122,15 +137,33 @@ def _check(setting: Setting, config: ProfileConfig) -> None:
             hint = f", did you mean {nearest[0]}?" if nearest else "."
             raise ConfigError(f"profile_sweep: {name} is no variable of FlashCart{hint}")
     for override in setting.overrides:
-        if override.partition("=")[0] in _FIXED:
-            raise ConfigError(f"profile_sweep: {override.partition('=')[0]} cannot be swept.")
+        _check_key(override.partition("=")[0])
     try:
-        parse_environment({**os.environ, **setting.variables})
+        parse_environment(_environment(setting))
         changed = _merged(setting, config)
     except UserError as error:
         raise ConfigError(f"profile_sweep, {setting.text}: {error}") from None
     resolve_device(changed.device)
     _check_files(setting, changed)
+    _check_checkpoint(setting, changed)
+
+
+def _check_key(key: str) -> None:
+    """Refuse a key that sweeps cannot change, or that changes nothing."""
+    if key in _FIXED:
+        raise ConfigError(f"profile_sweep: {key} cannot be swept.")
+    if key in _UNUSED or key.startswith("predict_compile"):
+        raise ConfigError(f"profile_sweep: {key} is not applied in profiling, so it cannot be swept.")
+
+
+def _check_checkpoint(setting: Setting, changed: ProfileConfig) -> None:
+    """Refuse a model file that is none, and a model key that the file overrides."""
+    if changed.profile_checkpoint is None:
+        return
+    read_metadata(changed.profile_checkpoint)
+    keys = {override.partition("=")[0].partition(".")[0] for override in setting.overrides}
+    for key in sorted(keys & ({*changed.model_keys(), "elements", "model_seed"} - set(RUN_KEYS))):
+        raise ConfigError(f"profile_sweep: {key} is a key of the model, which profile_checkpoint brings along.")
 
 
 def _merged(setting: Setting, config: ProfileConfig) -> ProfileConfig:
@@ -144,6 +177,7 @@ def _merged(setting: Setting, config: ProfileConfig) -> ProfileConfig:
 def _check_files(setting: Setting, config: ProfileConfig) -> None:
     paths = [config.profile_checkpoint] if config.profile_checkpoint is not None else []
     paths += [config.training_path if phase == "training" else config.inference_path for phase in config.phases]
+    paths += [config.training_path] if is_fitted(config) else []
     for path in paths:
         if not path.is_file():
             raise ConfigError(f"profile_sweep, {setting.text}: there is no file {path}.")
@@ -158,7 +192,7 @@ def _run(setting: Setting, inner: ProfileConfig, command: Sequence[str]) -> dict
     path.write_text(inner.to_yaml(), encoding="utf-8")
     words = [*command, str(path), *setting.overrides]
     process = subprocess.Popen(
-        words, env={**os.environ, **setting.variables}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        words, env=_environment(setting), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
     try:
         _, errors = process.communicate()
@@ -170,6 +204,12 @@ def _run(setting: Setting, inner: ProfileConfig, command: Sequence[str]) -> dict
         raise FlashCartError(last[-1].removeprefix("flashcart-profile: "))
     document: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
     return document
+
+
+def _environment(setting: Setting) -> dict[str, str]:
+    """This process's variables, changed."""
+    changed = {**os.environ, **setting.variables}
+    return {name: value for name, value in changed.items() if value is not None}
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -203,7 +243,7 @@ def sweep_table(document: dict[str, Any]) -> str:
                     row["setting"],
                     phase,
                     f"{timer['median']:.4g}",
-                    f"{timer['spread']:.2g}",
+                    f"{timer['spread']:.2g}" if len(timer["runs"]) > 1 else "-",
                     f"{timer['median'] / first[phase]:.3f}",
                     rate(found["atoms_per_second"]),
                     f"{found['first_use']['seconds']:.3g}",

@@ -56,9 +56,10 @@ class Times:
 class Measurement:
     """What was measured of a phase.
 
-    first_use: s of the very first run, which loads and compiles; first_compilations: what it made. warm_up: s of each
-    untimed run. whole: runs in one piece; parts, parts_total: other runs, synchronised after each part.
-    compilations: what was made in all timed runs, nothing in steady state. peak_memory: bytes in whole runs, or None.
+    first_use: s of the very first run, which loads and compiles, and of entering the phase before it, in which the
+    model evaluates lone atoms; first_compilations: what these made. warm_up: s of each untimed run. whole: runs in one
+    piece; parts, parts_total: other runs, synchronised after each part. compilations: what was made in all timed runs,
+    nothing in steady state. peak_memory: bytes in whole runs, or None.
     """
 
     first_use: float
@@ -95,8 +96,10 @@ def measure(
     phase: Phase, batches: Sequence[LabelledBatch], repetition: Repetition, device: torch.device, counter: Counter
 ) -> Measurement:
     """Time a phase."""
-    before = counter.now()
-    first_use = _seconds(phase, batches, device)
+    before, start = counter.now(), time.perf_counter()
+    phase.enter()
+    entering = time.perf_counter() - start
+    first_use = entering + _seconds(phase, batches, device)
     first_compilations = counter.now() - before
     warm_up = tuple(_seconds(phase, batches, device) for _ in range(repetition.warm_up))
     before = counter.now()
